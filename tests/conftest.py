@@ -48,8 +48,8 @@ _TEMPORARY = Path(tempfile.gettempdir())
 os.environ["TARE_LOCKS"] = str(_TEMPORARY / f"tare-test-locks-{os.getuid()}" / _OWN)
 # What tests find out about doubles must not be remembered of this computer.
 os.environ["XDG_STATE_HOME"] = str(_TEMPORARY / f"tare-test-state-{os.getuid()}" / _OWN)
-# Side by side, threads of OpenBLAS wait for each other's CPUs by spinning, which took twice the time
-# of the work. It reads this when numpy is loaded.
+# In parallel, threads of OpenBLAS spin while they wait for each other's CPUs, which doubled the
+# time. OpenBLAS reads this when numpy is loaded.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 FUZZING = bool(os.environ.get("TARE_FUZZ"))
 settings.load_profile("fuzz" if FUZZING else "test")
