@@ -18,6 +18,12 @@ from tare.analysis.statistics.logratio import mean_interval
 from tare.analysis.statistics.maxt import Adjusted, family_p
 from tare.analysis.statistics.position import at_equal_positions
 from tare.analysis.statistics.serial import serial
+from tare.analysis.statistics.shared_slope import (
+    MOST_TAKEN,
+    Slopes,
+    mean_at_equal,
+    shared_slopes,
+)
 from tare.events.metric import Metric
 
 Floats = NDArray[np.float64]
@@ -121,10 +127,19 @@ def present(setting: Setting, study: Drawn) -> list[list[str]]:
     found: list[list[str]] = []
     for arm, (logs, later) in enumerate(zip(study.logs, study.later, strict=True)):
         differences = logs - study.baseline
-        tests = _tested(setting, study, arm)
-        means = intervals(differences, later if setting.position else None)
+        along = np.broadcast_to(later, differences.shape)
+        slopes = shared_slopes(differences, along) if setting.position else None
+        tests = _tested(setting, study, arm, slopes)
+        means = intervals(differences, None)
+        if slopes is not None:
+            for i, (slope, taken) in enumerate(zip(*(s.tolist() for s in slopes), strict=True)):
+                if taken:
+                    mean, half = mean_at_equal(differences[i], later, slope, taken, 0.95)
+                    means[i] = (mean, mean - half, mean + half)
         rows = zip(means, tests.raw.tolist(), tests.adjusted.tolist(), strict=True)
         evidence = [_evidence(setting, *row, len(differences)) for row in rows]
+        if slopes is not None:
+            differences = differences - slopes.slope[:, None] * along
         found.append([judge(each) for each in _ordered(evidence, differences)])
     return found
 
@@ -146,18 +161,24 @@ def _ordered(evidence: list[Evidence], differences: Floats) -> list[Evidence]:
     ]
 
 
-def _tested(setting: Setting, study: Drawn, arm: int) -> Adjusted:
+def _tested(setting: Setting, study: Drawn, arm: int, slopes: Slopes | None) -> Adjusted:
     differences = study.logs[arm] - study.baseline
     moderated = [True] * len(differences)
+    # As in `families`: a slope that the metrics know well is adjusted for before the test.
+    known = np.zeros((len(differences), 1))
+    again = np.zeros(len(differences), dtype=np.bool_)
+    if slopes is not None:
+        again = slopes.taken > MOST_TAKEN
+        known = np.where(again, 0.0, slopes.slope)[:, None]
     if study.boots is None:
-        along = np.broadcast_to(study.later[arm], differences.shape) if setting.position else None
-        return family_p(differences, along, moderated=moderated)
+        later = np.broadcast_to(study.later[arm], differences.shape)
+        along = np.where(again[:, None], later, 0.0) if again.any() else None
+        return family_p(differences - known * later, along, moderated=moderated)
     boots = np.concatenate([study.logs[arm][None], study.boots])
-    places = None
-    if setting.position:
-        own = np.concatenate([study.places[[arm]], study.places[-2:]])
-        places = np.broadcast_to(own[:, None, :], boots.shape)
-    return exchanged_p(boots, places, moderated=moderated)
+    own = np.concatenate([study.places[[arm]], study.places[-2:]])
+    placed = np.broadcast_to(own[:, None, :], boots.shape)
+    places = np.where(again[None, :, None], placed, np.nan) if again.any() else None
+    return exchanged_p(boots - known * placed, places, moderated=moderated)
 
 
 def intervals(differences: Floats, later: Floats | None) -> list[tuple[float, float, float]]:

@@ -199,7 +199,9 @@ def test_what_is_detectable_is_detected_with_the_power_asked() -> None:
     spread = 0.03 * math.sqrt(2)
     least = detectable.detectable(spread, 8, 30, 0.05)
     assert detectable.power(least, spread, 8, 30, 0.05) == pytest.approx(0.8, abs=1e-3)
-    assert math.expm1(least) == pytest.approx(0.10, abs=0.01)
+    assert math.expm1(least) == pytest.approx(0.072, abs=0.005)
+    plain = detectable.detectable(spread, 8, 30, 0.05, dispersion=math.inf)
+    assert math.expm1(plain) == pytest.approx(0.10, abs=0.01)
     assert math.isinf(detectable.detectable(spread, 5, 1, 0.05))
 
 

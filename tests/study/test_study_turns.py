@@ -40,6 +40,11 @@ def test_turns_without_a_twin_warn_to_measure_it_separately() -> None:
 
 def test_the_place_in_the_block_is_no_covariate() -> None:
     assert not study_of(TURNS.replace("least: 8, most: 8", "least: 12, most: 12")).blocks.position
+    # Without turns, places are taken into account by default, also with few blocks.
+    assert study_of(TURNS.replace(", turns: true", "")).blocks.position
+    for method in ("stein", "anytime"):
+        other = TURNS.replace(", turns: true", f", method: {method}")
+        assert not study_of(other).blocks.position
 
 
 def test_servers_of_arms_on_one_network_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ def orders(pairs: Sequence[Pair], seed: str, confidence: float) -> dict[int, Blo
     for arm, indices in by_arm.items():
         most = max(len(pairs[i].blocks) for i in indices)
         whole = [i for i in indices if len(pairs[i].blocks) == most]
-        values = np.array([pairs[i].differences for i in whole])
+        values = np.array([pairs[i].adjusted for i in whole])
         if not all(pairs[i].typical for i in whole):
             # Tails would let one boot decide: their ranks tell the order as well.
             values = ranks(values)

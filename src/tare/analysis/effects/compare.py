@@ -26,6 +26,7 @@ from tare.analysis.effects.estimates import (
     pair_up,
     rare_events,
     rounding_step,
+    with_shared_slopes,
 )
 from tare.analysis.effects.families import Tested, tested
 from tare.analysis.effects.findings import failure_rates, lost_cells, slow_modes
@@ -236,7 +237,7 @@ class Comparing:
             for first, second in self.settings.aa_pairs
             for key in self.measured
         )
-        return [pair for pair in found if pair is not None]
+        return with_shared_slopes([pair for pair in found if pair is not None])
 
     def _pairs(self, *, pooled: bool) -> list[Pair]:
         twins = frozenset(self.twins.values())
@@ -250,7 +251,7 @@ class Comparing:
             for key, measured in self.measured.items()
             for arm, (baseline, both) in against.items()
         )
-        return [pair for pair in found if pair is not None]
+        return with_shared_slopes([pair for pair in found if pair is not None])
 
     def _pair(self, key: Key, arm: str, baseline: str) -> Pair | None:
         if self.sessions.across(arm, baseline):

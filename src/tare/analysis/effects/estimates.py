@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from tare.analysis.statistics.bootstrap import (
     seed_from,
 )
 from tare.analysis.statistics.logratio import error_of_mean
-from tare.analysis.statistics.position import at_equal_positions
+from tare.analysis.statistics.position import Adjusted, at_equal_positions
 from tare.analysis.statistics.resolution import (
     NANOSECOND,
     decimal_step,
@@ -36,6 +36,7 @@ from tare.analysis.statistics.resolution import (
     log_widening,
 )
 from tare.analysis.statistics.robust import hodges_lehmann
+from tare.analysis.statistics.shared_slope import mean_at_equal, shared_slopes
 from tare.analysis.statistics.shares import Share, exact_share
 from tare.analysis.statistics.tails import boot_level_interval, median_interval
 
@@ -61,6 +62,8 @@ class Pair:
         twins: The baseline's arms, where two are taken together.
         places: Where each arm stood, by block; empty where that is not taken into account.
         each: What of ``blocks`` each is.
+        slope: How much ``differences`` grow by place, shared by the metrics of the arm.
+        taken: The share of a degree of freedom that it takes; 0: the slope is the pair's own.
     """
 
     key: Key
@@ -75,6 +78,16 @@ class Pair:
     twins: tuple[str, ...] = ()
     places: Mapping[BlockId, Mapping[str, float]] = field(default_factory=dict)
     each: Each = "block"
+    slope: float = 0.0
+    taken: float = 0.0
+
+    @property
+    def adjusted(self) -> tuple[float, ...]:
+        """The differences at equal places, by the slope that the metrics of the arm share."""
+        if not self.taken:
+            return self.differences
+        both = zip(self.differences, self.later_by, strict=True)
+        return tuple(difference - self.slope * later for difference, later in both)
 
     @property
     def typical(self) -> bool:
@@ -285,7 +298,7 @@ def _estimate(
     student, order = None, None
     if pair.typical and len(sample) >= 2:
         error = error_of_mean(sample, confidence)
-        equal = at_equal_positions(sample, pair.later_by, confidence) if pair.later_by else None
+        equal = _at_equal_places(pair, confidence)
         if equal is not None:
             centre, error = equal
         student = (centre - error, centre + error)
@@ -301,6 +314,44 @@ def _estimate(
         order=outward(pair, order, "order-statistic", confidence),
         robust=robust,
     )
+
+
+def _at_equal_places(pair: Pair, confidence: float) -> Adjusted | None:
+    """Return the mean at equal places in the block; None where these are not taken into account."""
+    if not pair.later_by:
+        return None
+    if not pair.taken:
+        return at_equal_positions(pair.differences, pair.later_by, confidence)
+    return mean_at_equal(pair.differences, pair.later_by, pair.slope, pair.taken, confidence)
+
+
+def with_shared_slopes(pairs: Sequence[Pair]) -> list[Pair]:
+    """Return the pairs with the slopes of their places, shared by the metrics of each arm.
+
+    Places are left out of account where nothing shows that they matter. Tails and maxima, which are
+    medians, have no slope.
+
+    Args:
+        pairs: The pairs of all arms.
+    """
+    groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for i, pair in enumerate(pairs):
+        if pair.later_by and pair.typical:
+            alone = pair.key if pair.scale == "difference" else None
+            headline = pair.measured.headline
+            groups[pair.arm, pair.baseline, pair.blocks, headline, alone].append(i)
+    found = [pair if pair.typical else replace(pair, later_by=()) for pair in pairs]
+    for indices in groups.values():
+        members = [pairs[i] for i in indices]
+        # What makes boots slower makes durations greater, and rates smaller.
+        signs = np.array([-1.0 if p.measured.better == "higher" else 1.0 for p in members])
+        costs = signs[:, None] * np.array([p.differences for p in members])
+        slopes = shared_slopes(costs, [p.later_by for p in members])
+        each = zip(indices, (signs * slopes.slope).tolist(), slopes.taken.tolist(), strict=True)
+        for i, slope, taken in each:
+            later_by = pairs[i].later_by if taken else ()
+            found[i] = replace(pairs[i], later_by=later_by, slope=slope, taken=taken)
+    return found
 
 
 def _robust(pairs: Sequence[Pair], confidence: float) -> dict[int, Robust]:

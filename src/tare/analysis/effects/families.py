@@ -19,6 +19,7 @@ from tare.analysis.statistics.bootstrap import seed_from
 from tare.analysis.statistics.exchange import exchanged_p
 from tare.analysis.statistics.logratio import t_quantile
 from tare.analysis.statistics.maxt import Adjusted, family_p, least_blocks, signed_ranks
+from tare.analysis.statistics.shared_slope import MOST_TAKEN
 from tare.analysis.statistics.tails import median_interval
 
 
@@ -78,9 +79,9 @@ def _flipped(pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, least:
     ranked = np.zeros(len(pairs), dtype=np.bool_)
     for row, pair in enumerate(pairs):
         columns = [column[block] for block in pair.blocks]
-        values[row, columns] = pair.differences
+        values[row, columns] = pair.adjusted if _known_slope(pair) else pair.differences
         ranked[row] = not pair.typical
-        if pair.later_by and pair.typical:
+        if pair.later_by and pair.typical and not _known_slope(pair):
             later[row, columns] = pair.later_by
     if ranked.any():
         values[ranked] = signed_ranks(values[ranked])
@@ -100,7 +101,7 @@ def _exchanged(pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, leas
         if ratio and not pair.measured.positive(sides):
             # One of the baseline's boots was 0, and only both together have a ratio.
             sides = (pair.arm, pair.baseline)
-        placed = pair.typical and bool(pair.later_by)
+        placed = pair.typical and bool(pair.later_by) and not _known_slope(pair)
         columns = [column[block] for block in pair.blocks]
         for side, arm in enumerate(sides):
             if arm not in pair.measured.arms:
@@ -108,13 +109,25 @@ def _exchanged(pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, leas
             values = pair.measured.values(arm, logs=ratio)
             told = [values.get(block, math.nan) for block in pair.blocks]
             boots[side, row, columns] = list(map(math.log, told)) if ratio else told
-            if placed:
+            if placed or _known_slope(pair):
                 stood = [pair.places.get(block, {}).get(arm, math.nan) for block in pair.blocks]
-                places[side, row, columns] = stood
+                if placed:
+                    places[side, row, columns] = stood
+                else:
+                    boots[side, row, columns] -= pair.slope * np.array(stood)
     ranked = [not pair.typical for pair in pairs]
     known = None if np.isnan(places).all() else places
     moderated = _moderated(pairs)
     return exchanged_p(boots, known, ranked=ranked, seed=seed, least=least, moderated=moderated)
+
+
+def _known_slope(pair: Pair) -> bool:
+    """Return whether the slope of places is adjusted for before the test, as a known one.
+
+    The metrics of the arm know it so well that it takes next to nothing from this one. Otherwise,
+    the slope is estimated again for each pattern.
+    """
+    return bool(pair.later_by) and 0 < pair.taken <= MOST_TAKEN
 
 
 def _moderated(pairs: Sequence[Pair]) -> list[bool]:

@@ -221,6 +221,8 @@ def _mean(resource: ResourceName, pairs: Sequence[Pair]) -> Pair | None:
         # The steps of clocks hide the mean of what they hide of each metric.
         step=math.fsum(pair.hidden for pair in ratios) / len(ratios),
         twins=(),
+        slope=0.0,
+        taken=0.0,
     )
 
 

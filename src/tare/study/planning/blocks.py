@@ -15,11 +15,6 @@ FEWEST_BLOCKS_FOR_A_VERDICT = 6
 LEAST_BLOCKS = 8
 """The default: enough to reach p < 0.01 (2/2^8 = 0.0078)."""
 SMOKE_RUN = "a smoke run of 1 block: it shows whether everything works, and gives no verdict"
-FEWEST_BLOCKS_FOR_POSITION = 10
-"""Fewer blocks lose too much power to the additional degree of freedom.
-
-With 8 blocks, power drops from 0.82 to 0.63 (`tare help statistics`); with 10 blocks it is 0.91.
-"""
 
 
 class Blocks(Part):
@@ -54,11 +49,11 @@ class Blocks(Part):
         "however often they are checked.",
     )
     position: bool = Field(
-        False,
+        True,
         description="Adjust for boot order: use the arm's start delay within the block, relative "
-        "to the baseline, as a covariate. It costs a degree of freedom, and helps if boots within "
-        "a block get slower or faster. Default: on if `least` is 10 or more, off with `stein` and "
-        "`anytime`.",
+        "to the baseline, as a covariate. The metrics of an arm share its slope, which is used "
+        "only where it is shown. It helps if boots within a block get slower or faster. Default: "
+        "on; off with `stein`, `anytime` and `turns`.",
     )
     duet: bool = Field(
         False,
@@ -100,7 +95,7 @@ class Blocks(Part):
             return data
         # Fixed before the first block, never derived from results.
         without = data.get("method") in ("anytime", "stein") or data.get("turns") is True
-        follow: dict[str, Any] = {"position": least >= FEWEST_BLOCKS_FOR_POSITION and not without}
+        follow: dict[str, Any] = {"position": not without}
         if "least" in data:
             follow["most"] = max(30, least)
         return {**follow, **data}
