@@ -175,8 +175,8 @@ def _about_baseline(comparison: Comparison) -> list[str]:
             lines.append("Which half of the CPUs an arm had is a covariate.")
     elif comparison.position:
         lines.append(
-            "By how much later in its block an arm was booted than the baseline is a covariate, where "
-            "that is shown to matter; the metrics of an arm share its slope."
+            "By how much later in its block an arm was booted than the baseline is a covariate, "
+            "where that is shown to matter; the metrics of an arm share its slope."
         )
     return lines
 
