@@ -56,7 +56,7 @@ def test_a_pilot_tells_how_far_boots_differ(tmp_path: Path) -> None:
 def test_the_plan_says_what_it_goes_by_and_what_it_cannot_resolve() -> None:
     text = describe_detectable(assumed_basis(), plans(8, 20, typical=28, maximum=2))
     assert "assumed variation of 3 %" in text[0]
-    assert text[1].startswith("8 blocks: 7.2 % in the typical headline metric (80 % power over 30")
+    assert text[1].startswith("8 blocks: 7.3 % in the typical headline metric (80 % power over 30")
     assert any("cannot resolve the margin of 2 %" in line for line in text)
     assert any("maxima" in line for line in text)
     few = replace(plans(8, 60, typical=5), margin=0.05)
