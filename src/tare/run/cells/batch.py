@@ -304,7 +304,11 @@ class BatchRunner:
         }
         companions |= await self._own_ends(placing, companions)
         own = placing.outside() if bridged and not {PEER, ORIGIN} <= companions.keys() else {}
-        peer = await self._peer(placing, subject, companions.get(PEER), own.get("client", ()))
+        other_end = companions.get(PEER)
+        if other_end is None and placing.connection is not None and placing.connection.own_ends:
+            # A cluster has no machine for this role: one of its slaves reaches the subject, too.
+            other_end = next(iter(companions.values()), None)
+        peer = await self._peer(placing, subject, other_end, own.get("client", ()))
         topologies: list[Topology] = [] if peer is None else [Pair(subject, peer)]
         if peer is not None and bridged:
             machines = await set_up_proxied(placing, subject, peer, companions, own, watch)
@@ -332,12 +336,14 @@ class BatchRunner:
         companion: Machine | None,
         cpus: tuple[int, ...],
     ) -> Peer | None:
-        """Return the peer: the machine of that role, or else a process on the host."""
+        """Return the peer: a machine, or else a process on the host; None: none reaches it."""
         if placing.connection is None:
             return None
         network = placing.connection.network
         if companion is not None:
             peer = Peer(companion, network)
+        elif placing.connection.own_ends:
+            return None
         else:
             starting = started_peer(placing.home.context, network, placing.specs[SUBJECT], cpus)
             peer = await placing.machines.enter_async_context(starting)
