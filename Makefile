@@ -76,10 +76,11 @@ bench-short:  ## the figures that every change may move, in pairs, at most 15 mi
 	@scripts/setup bench
 	.venv/bin/python -m benchmarks --short
 
-simulations:  ## verdicts on studies of known truth: the tables of docs/explanation/statistics.md
+simulations:  ## verdicts and sentences on studies of known truth: the tables of docs/explanation/statistics.md
 	@scripts/setup bench
 	.venv/bin/python -m benchmarks.verdict_simulations --tables docs/explanation/statistics.md
 	.venv/bin/python -m benchmarks.stopping_simulations --tables docs/explanation/stopping.md
+	.venv/bin/python -m benchmarks.sentence_simulations --tables docs/explanation/statistics.md
 
 REGRESSIONS := regressions
 

@@ -73,7 +73,7 @@ def test_small_certain_differences_are_equivalent_and_noise_is_inconclusive(
     assert found["tiny"].verdict == "equivalent"
     # With a twin three boots of each block change names, which its drawn exchanges bound.
     assert found["tiny"].p == found["tiny"].p_least == 1 / 2048
-    assert "all within ± 2 %" in found["tiny"].sentence
+    assert "all within ± 2 % in typical boots; " in found["tiny"].sentence
     noisy = found["noisy"]
     assert noisy.verdict == "inconclusive"
     assert some(noisy.not_excluded) == pytest.approx(some(noisy.interval).high - 1)

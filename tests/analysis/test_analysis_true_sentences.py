@@ -133,7 +133,8 @@ def test_no_sentence_calls_the_greatest_estimate_a_bound(kind: Kind, tmp_path: P
     ]
     comparison = compared(tmp_path / "r", *metrics, blocks=10)
     most = comparison.headlines[-1]
-    text = lead(comparison)
+    text, bound = lead(comparison).split("; ")
+    assert bound == "10 boots leave up to 31 % of slow ones open"
     assert {effect.verdict for effect in comparison.headlines} == {"worse"}
     (line,) = comparison.arm_verdicts
     assert not any(word in text + line.sentence for word in ("up to", "at most"))

@@ -84,7 +84,10 @@ def test_an_inconclusive_sentence_says_what_is_left_open() -> None:
     assert "no cost is excluded" in sentence_with(None, interval=None)
     resolved = sentence_with(adjusted_p=0.06)
     assert "cannot resolve 2 %: about" in resolved
-    assert "blocks would in 80 % of studies of equal arms, or less noise" in resolved
+    assert (
+        "blocks would in 80 % of studies of equal arms whose noise is normal, or less noise"
+        in resolved
+    )
     wide = Interval(0.1, 9.0, "student-t", 0.95)
     assert "its noise must become less first" in sentence_with(interval=wide)
     assert "but 1 boot in 12 is slow" in sentence_with(margin=0.3, doubt="1 boot in 12 is slow")

@@ -94,20 +94,22 @@ def _left_open(effects: Sequence[Effect]) -> str:
 
 
 def aa_notes(
-    failed: Sequence[Effect], effects: Sequence[Effect], alone: Sequence[Effect]
+    failed: Sequence[Effect], effects: Sequence[Effect], alone: Sequence[Effect], level: float
 ) -> list[str]:
-    """Return that identical arms were told apart, and which verdicts hang on that.
+    """Return that identical arms differ, and which verdicts depend on that.
 
     Args:
         failed: The A/A pair's effects that were declared.
         effects: All effects, with the twin's boots counted as the baseline's.
         alone: The same against the baseline by itself; empty where the twin does not count.
+        level: Familywise error of the A/A pair.
     """
     told = "; ".join(f"{described(e.key)}, {_apart(e)}" for e in failed[:3])
     more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
     text = (
-        f"The A/A pair failed: {failed[0].arm} and {failed[0].baseline} are the same and were told "
-        f"apart in {told}{more}. Something here besides the arms makes a difference."
+        f"The A/A pair failed: {failed[0].arm} and {failed[0].baseline} are identical but differ "
+        f"in {told}{more}. Chance does that in at most {percent(level)} of studies; otherwise "
+        "something other than the arms makes a difference here."
     )
     if not alone:
         return [text]

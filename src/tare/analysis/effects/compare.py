@@ -338,6 +338,9 @@ class Comparing:
             surest=surest,
             each=pair.each,
             share_beyond=rare.high if rare is not None else None,
+            without=_without_events(pair, baseline),
+            lost=next((f.text for f in flags if f.kind in ("failures", "baseline-failures")), ""),
+            slow=next((f.text for f in flags if f.kind == "slow-boots"), ""),
             flattered=survivorship_bias(pair, arms, self.known.lost, settings.confidence),
         )
         verdict = judge(evidence)
@@ -421,7 +424,7 @@ class Comparing:
         if failed:
             # Without the twin, for the reader to see what hangs on it.
             alone = self._effects(self._pairs(pooled=False), floors) if self.pooled else ()
-            notes[:0] = aa_notes(failed, effects, alone)
+            notes[:0] = aa_notes(failed, effects, alone, self.settings.level)
         return tuple(notes)
 
 
@@ -433,6 +436,14 @@ def _half_width(interval: Interval | None, pair: Pair) -> float | None:
     if interval.low <= 0:
         return float("inf")
     return relative_half_width(float(np.log(interval.low)), float(np.log(interval.high)))
+
+
+def _without_events(pair: Pair, baseline: str) -> tuple[str, ...]:
+    """Return the arms of a count in none of whose blocks anything was counted, if the other had."""
+    if not pair.seldom or not any(pair.differences):
+        return ()
+    sides = ((pair.arm, pair.over), (baseline, pair.under))
+    return tuple(name for name, values in sides if not any(values[b] for b in pair.blocks))
 
 
 def corrections(effects: Sequence[Effect], level: float) -> tuple[Correction, ...]:

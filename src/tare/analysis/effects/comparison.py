@@ -151,8 +151,11 @@ class FailureRate:
         arm: The arm.
         emulated: Whether it is emulated.
         baseline: What it is compared with.
-        failed: The arm's share of cells that failed or were withheld, with its exact interval.
+        failed: The arm's share of cells that failed or were withheld, with the exact interval for
+            cells that fail independently.
         baseline_failed: The baseline's.
+        boots: The arm's share of boots with any such cell, with its exact interval: cells of one
+            boot may fail together.
         p: Of Fisher's exact test over boots (a boot with any such cell), two-sided.
     """
 
@@ -161,6 +164,7 @@ class FailureRate:
     baseline: str
     failed: Share
     baseline_failed: Share
+    boots: Share
     p: float
 
 

@@ -120,6 +120,7 @@ def failure_rates(
                 baseline=baseline,
                 failed=exact_share(ours[0], ours[1], confidence),
                 baseline_failed=exact_share(theirs[0], theirs[1], confidence),
+                boots=exact_share(sum(own.values()), max(1, len(own)), confidence),
                 p=fisher_p(sum(own.values()), len(own), sum(base.values()), len(base)),
             )
         )

@@ -66,7 +66,7 @@ def flags_of(
         flags += [replace(flag, text=f"{arm}: {flag.text}") for flag in unsteady]
         if (p := known.humped.get((pair.key, arm))) is not None:
             text = (
-                f"the boots of {arm} form two groups, which an average hides "
+                f"the boots of {arm} seem to form two groups, which an average hides "
                 f"(dip test, p = {p:.2g})"
             )
             flags.append(Flag("two-humped", text))
@@ -172,17 +172,24 @@ def _of_order(order: BlockOrder, level: float, each: str) -> list[Flag]:
         else "the interval may be too narrow"
     )
     if order.drifts(level):
-        text = f"it drifts over the {each}s (correlation with their order {order.drift:.2f})"
+        text = (
+            f"it seems to drift over the {each}s (correlation with their order {order.drift:.2f})"
+        )
         flags.append(Flag("serial", f"{text}: {wider}"))
     elif order.lags(level):
-        text = f"each {each} is like the one before (correlation {order.lag:.2f})"
+        text = f"each {each} seems to be like the one before (correlation {order.lag:.2f})"
         flags.append(Flag("serial", f"{text}: {wider}"))
     elif order.all_lag(level):
         made = "intervals are made wider" if order.wider > 1 else "intervals may be too narrow"
-        text = f"over all metrics of the arm each {each} is like the one before: {made}"
+        text = f"over all metrics of the arm each {each} seems to be like the one before: {made}"
         flags.append(Flag("together", text))
     elif order.wider > 1:
-        flags.append(Flag("order", f"{each}s hang together in another metric of the arm: {wider}"))
+        flags.append(
+            Flag(
+                "order",
+                f"{each}s seem to depend on each other in another metric of the arm: {wider}",
+            )
+        )
     return flags
 
 

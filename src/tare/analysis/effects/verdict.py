@@ -58,6 +58,9 @@ class Evidence(OfMetric):
         each: What of ``blocks`` each is.
         share_beyond: For rare events, an upper bound of the share of blocks beyond the margin; None
             for all else.
+        without: The arms in none of whose blocks a counted event occurred.
+        lost: Which cells failed in one arm alone, and are left out; empty: none.
+        slow: Which boots were slow, and are part of the mean; empty: none.
     """
 
     metric: Metric
@@ -78,6 +81,9 @@ class Evidence(OfMetric):
     surest: Interval | None = None
     each: Each = "block"
     share_beyond: float | None = None
+    without: tuple[str, ...] = ()
+    lost: str = ""
+    slow: str = ""
 
 
 def judge(evidence: Evidence) -> VerdictWord:
@@ -158,6 +164,26 @@ def sentence(
         arm: The arm, with its mark if emulated.
         baseline: The baseline.
     """
+    text = _verdict_in_words(evidence, verdict, not_excluded, what, arm, baseline)
+    if verdict == "preliminary":
+        return text
+    if evidence.lost and evidence.lost not in text:
+        text += f" Failed cells are left out: {evidence.lost}."
+    if evidence.slow and evidence.kind == "typical" and evidence.slow not in text:
+        text += f" The mean includes slow boots: {evidence.slow}."
+    if evidence.without:
+        text += f" {_none_seen(evidence)}"
+    return text
+
+
+def _verdict_in_words(
+    evidence: Evidence,
+    verdict: VerdictWord,
+    not_excluded: float | None,
+    what: str,
+    arm: str,
+    baseline: str,
+) -> str:
     size = _size(evidence)
     interval = _interval(evidence)
     match verdict:
@@ -169,7 +195,7 @@ def sentence(
         case "equivalent":
             return (
                 f"{what}: {arm} is equivalent to {baseline}; {size} {interval}, "
-                f"all within ± {_margin(evidence)}{_rare(evidence)}."
+                f"all within ± {_margin(evidence)}{_rare(evidence) or _slow_open(evidence)}."
             )
         case "preliminary":
             return (
@@ -183,13 +209,38 @@ def sentence(
             )
 
 
+def most_slow(boots: int) -> str:
+    """Return which share of boots may be slow where none of so many was, as per cent."""
+    return percent(exact_share(0, boots, 1 - LEVEL).high)
+
+
+def _slow_open(evidence: Evidence) -> str:
+    """Return that equality is that of typical boots, and how many slow ones are left open."""
+    if evidence.scale != "ratio" or not evidence.blocks:
+        return ""
+    each = "boot" if evidence.each == "block" else evidence.each
+    return (
+        f" in typical {each}s; {evidence.blocks} {each}s leave up to {most_slow(evidence.blocks)} "
+        "of slow ones open"
+    )
+
+
+def _none_seen(evidence: Evidence) -> str:
+    """Return which arms had no event, and in how many of their boots one may still occur."""
+    names = " and ".join(evidence.without)
+    return (
+        f"No {evidence.each} of {names} had any: up to {most_slow(evidence.blocks)} of its "
+        f"{evidence.each}s may, which the interval does not cover."
+    )
+
+
 def excluded(evidence: Evidence, not_excluded: float | None) -> str:
     """Return what cost the data leave open, in words."""
     if not_excluded is None or math.isinf(not_excluded):
         return "no cost is excluded"
     what = "difference" if evidence.better == "neither" else "cost"
     if not_excluded == 0:
-        return f"every {what} is excluded, and no gain is shown"
+        return f"the interval by itself excludes every {what}, but no gain is shown"
     if evidence.scale == "difference":
         return f"a {what} up to {format_quantity(not_excluded, evidence.unit)} is not excluded"
     return f"a {what} up to {percent(not_excluded)} is not excluded"
@@ -254,7 +305,7 @@ def _resolved(evidence: Evidence) -> str:
     if needed <= MOST_BLOCKS_TOLD:
         return (
             f"{text}: about {needed} {evidence.each}s would in {100 * POWER:.0f} % of studies of "
-            "equal arms, or less noise"
+            "equal arms whose noise is normal, or less noise"
         )
     return f"{text}: its noise must become less first"
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tare.analysis.data.rundata import RunData
 from tare.analysis.effects.families import simultaneous
 from tare.analysis.effects.results import cost_ends
-from tare.analysis.effects.verdict import LEVEL
+from tare.analysis.effects.verdict import LEVEL, most_slow
 from tare.analysis.model import (
     Comparison,
     Effect,
@@ -120,14 +120,22 @@ class ArmLine:
 
 
 def lead(comparison: Comparison) -> str:
-    """Return what the answers are relative to; empty if nothing was compared."""
+    """Return what the answers are relative to; empty if nothing was compared.
+
+    A mean over few boots shows nothing of boots that are rarely slow, so it is of typical ones.
+    """
     if not any(verdict.arm != comparison.baseline for verdict in comparison.arm_verdicts):
         return ""
     rounds = [effect.blocks for effect in comparison.headlines if effect.each == "round"]
     so_many = counted(comparison.blocks, "block")
     if rounds:
         so_many = f"{counted(max(rounds), 'round')} of sessions"
-    return f"Cost compared with {short(comparison.against, NAME)}, measured in {so_many}"
+    against = short(comparison.against, NAME)
+    text = f"Cost compared with {against} in typical boots, measured in {so_many}"
+    boots = comparison.blocks
+    if boots < least_blocks(LEVEL):
+        return text
+    return f"{text}; {boots} boots leave up to {most_slow(boots)} of slow ones open"
 
 
 def answer_lines(
@@ -227,10 +235,16 @@ def _sentence(comparison: Comparison, arm: str, costs: Sequence[ResourceCost], b
     if not costs:
         return "No headline metric was measured in blocks that it shares with the baseline."
     sentences = resource_sentences(costs, brief=brief)
+    if slow := [cost for cost in costs if cost.interval is not None and _has_slow_boots(cost)]:
+        sentences.append(f"Slow boots are included in {_names(slow)}.")
     lost = next((r for r in comparison.failures if r.arm == arm and r.failed.count), None)
     if lost is not None:
         sentences.append(f"{lost.failed.count} of its {lost.failed.total} cells failed.")
     return " ".join(sentences)
+
+
+def _has_slow_boots(cost: ResourceCost) -> bool:
+    return any(f.kind == "slow-boots" for e in cost.effects if e.scale == "ratio" for f in e.flags)
 
 
 def resource_sentences(costs: Sequence[ResourceCost], *, brief: bool = False) -> list[str]:
@@ -488,10 +502,15 @@ def _where(comparison: Comparison, effect: Effect) -> str:
 
 
 def _failures(rate: FailureRate) -> str:
-    """Return how often an arm's cells failed, with the interval of the share."""
+    """Return how often an arm's cells failed, with the interval of the share of its boots.
+
+    Cells of one boot may fail together, so an interval of the share of cells would be too narrow.
+    """
     ours, theirs = rate.failed, rate.baseline_failed
     if not ours.count:
         return f"none of its {ours.total} cells failed, of {legible(rate.baseline)} {theirs.count}"
-    ends = f"{percent(ours.low)} to {percent(ours.high)}"
-    failed = f"{ours.count} of its {ours.total} cells failed ({ends})"
-    return f"{failed}, of {legible(rate.baseline)} {theirs.count} of {theirs.total}"
+    boots = rate.boots
+    ends = f"{percent(boots.low)} to {percent(boots.high)} of all boots"
+    failed = f"{ours.count} of its {ours.total} cells failed"
+    where = f"in {boots.count} of {counted(boots.total, 'boot')} ({ends})"
+    return f"{failed}, {where}; of {legible(rate.baseline)} {theirs.count} of {theirs.total}"

@@ -1,0 +1,603 @@
+"""What each sentence of reports claims, read from its words, and whether a known truth agrees.
+
+Every sentence has to match a pattern: one that does not is reported, so none goes unchecked.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from benchmarks._random_studies import BASELINE, TWIN, TrueMetric, TrueStudy, draw_run
+from tare.analysis.data.grouping import group
+from tare.analysis.effects.comparison import Comparison
+from tare.analysis.effects.estimates import pair_up
+from tare.analysis.effects.results import Effect, Key
+from tare.analysis.statistics.logratio import mean_interval
+from tare.analysis.statistics.maxt import least_blocks
+from tare.report.page.verdicts import LABELS
+
+UNKNOWN = "not recognized"
+LEAST = least_blocks(0.05)
+NUMBER = r"[-−+]?(?:[\d,]+(?:\.\d+)?|∞|inf)(?:e[-+]?\d+)?"
+_PERCENT = rf"({NUMBER}) %"
+_LABEL = "|".join(re.escape(label) for label in LABELS.values())
+_OF_LABEL = {label.lower(): name for name, label in LABELS.items()}
+_PREFIXES = {"p": 1e-12, "n": 1e-9, "µ": 1e-6, "m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of a sentence.
+
+    Args:
+        kind: What kind of sentence it is.
+        true: Whether it is true.
+        text: The sentence.
+        chance: How often such a sentence may be false by its own words, if not in 5 %.
+    """
+
+    kind: str
+    true: bool
+    text: str
+    chance: float = 0.05
+
+
+def caution(kind: str, *, given: bool, text: str = "") -> Claim:
+    """Return whether a caution was given without a cause, where there is none.
+
+    A caution says what seems to be, so it is counted over all that it may be given about, not only
+    where it was given.
+    """
+    return Claim(f"caution without a cause: {kind}", not given, text)
+
+
+def number(text: str) -> float:
+    """Return a number as reports write it."""
+    return float(text.replace(",", "").replace("−", "-").replace("∞", "inf"))
+
+
+def rounding(text: str) -> float:
+    """Return half a unit of the last digit: what rounding may hide."""
+    digits = text.replace(",", "").strip("+-−")
+    if not math.isfinite(number(text)) or "e" in digits:
+        return 0.0
+    places = len(digits.split(".")[1]) if "." in digits else 0
+    if places:
+        return float(0.5 * 10.0**-places)
+    # Of a whole number, zeros at its end may be rounded: 1,230 has three digits.
+    return float(0.5 * 10.0 ** (len(digits) - len(digits.rstrip("0")))) if digits != "0" else 0.0
+
+
+def quantity(text: str, unit: str) -> tuple[float, float]:
+    """Return a quantity in its unit, and what rounding may hide of it."""
+    found = re.fullmatch(rf"({NUMBER})\s*(.*)", text.strip())
+    if found is None:
+        raise ValueError(f"no quantity: {text!r}")
+    written = found[2]
+    shown = {"1": "", "1/s": "/s"}.get(unit, unit)
+    factor = _PREFIXES[written.removesuffix(shown)] if shown else 1.0
+    return number(found[1]) * factor, rounding(found[1]) * factor
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What is true of one study, as sentences claim it.
+
+    Args:
+        study: The study.
+        typical: Whether claims of values that are all above 0 are about typical boots, as the page
+            says; otherwise about the mean over all boots.
+    """
+
+    study: TrueStudy
+    typical: bool
+
+    def metric(self, key: Key) -> TrueMetric:
+        """Return the metric of a key."""
+        return self.study.by_name[key.workload, key.metric]
+
+    def log_cost(self, key: Key, arm: str, baseline: str, *, mean: bool | None = None) -> float:
+        """Return the logarithm of an arm's true cost; the twin counts with its baseline."""
+        metric = self.metric(key)
+        # Of tails and maxima the median is estimated, which slow boots hardly move.
+        default = not self.typical and metric.metric.kind == "typical"
+        over_all = default if mean is None else mean
+        return self._side(metric, arm, over_all) - self._side(metric, baseline, over_all)
+
+    def _side(self, metric: TrueMetric, arm: str, mean: bool) -> float:
+        if metric.counted:
+            return _log_count(metric, arm)
+        cost = metric.mean_cost if mean else metric.cost
+        logs = [math.log(cost(each, BASELINE)) for each in self._boots(arm)]
+        own = math.fsum(logs) / len(logs)
+        if metric.law == "skewed" and metric.metric.kind != "typical" and len(logs) == 2:
+            # The median of a skewed difference is not its mean.
+            own += metric.spread * _MEDIAN_WITH_TWIN
+        return own
+
+    def _boots(self, arm: str) -> tuple[str, ...]:
+        if arm == BASELINE and TWIN in self.study.arms:
+            return (BASELINE, TWIN)
+        return (arm,)
+
+    def cost(self, effect: Effect) -> float:
+        """Return the true cost of an effect, as a ratio; for no direction, the ratio itself.
+
+        It is the mean over all boots where slow ones were found, which findings say.
+        """
+        mean = None
+        if effect.kind == "typical" and any(flag.kind == "slow-boots" for flag in effect.flags):
+            mean = True
+        return math.exp(self.log_cost(effect.key, effect.arm, effect.baseline, mean=mean))
+
+    def resource(self, effects: Sequence[Effect]) -> float:
+        """Return the true cost of a resource: the geometric mean over its ratios, of all boots."""
+        ratios = [e for e in effects if e.scale == "ratio"]
+        logs = [self.log_cost(e.key, e.arm, e.baseline, mean=not self.typical) for e in ratios]
+        return math.exp(math.fsum(logs) / len(logs))
+
+    def difference(self, effect: Effect, without: Sequence[str] = ()) -> float:
+        """Return the true difference of the means of counts.
+
+        Args:
+            effect: The effect.
+            without: Arms whose events the sentence leaves out, as none was seen.
+        """
+        counted = self.metric(effect.key).counted
+        means = {arm: counted[arm].share * counted[arm].mean for arm in (effect.arm, BASELINE)}
+        means |= dict.fromkeys(without, 0.0)
+        return means[effect.arm] - means[BASELINE]
+
+    def survivors(self, effect: Effect) -> float:
+        """Return the true cost of an effect over the cells that do not fail."""
+        study = self.study
+        if not study.fails_slow:
+            return self.cost(effect)
+        return math.exp(self._long_run[effect.key.workload, effect.key.metric, effect.arm])
+
+    @cached_property
+    def _long_run(self) -> Mapping[tuple[str, str, str], float]:
+        """The logarithm of each cost over the cells that do not fail, from a long run."""
+        found = {}
+        for key, measured in group([draw_run(self.study, blocks=1000)]).items():
+            for arm in self.study.others:
+                pair = pair_up(key, measured, arm, BASELINE)
+                if pair is not None and pair.scale == "ratio":
+                    logs = np.array(pair.differences)
+                    middle = logs.mean() if pair.typical else np.median(logs)
+                    found[key.workload, key.metric, arm] = float(middle)
+        return found
+
+
+def _median_with_twin() -> float:
+    rng = np.random.default_rng(1)
+    one, other, third = rng.exponential(size=(3, 400_000))
+    return -float(np.median(one - (other + third) / 2))
+
+
+_MEDIAN_WITH_TWIN = _median_with_twin()
+
+
+def _log_count(metric: TrueMetric, arm: str) -> float:
+    counted = metric.counted[arm]
+    return _mean_log(counted.mean)
+
+
+@lru_cache(maxsize=64)
+def _mean_log(mean: float) -> float:
+    drawn = np.random.default_rng(1).poisson(mean, 100_000)
+    return float(np.log(drawn[drawn > 0]).mean())
+
+
+def inside(value: float, low: str, high: str) -> bool:
+    """Return whether a value is between two written numbers, up to their rounding."""
+    return number(low) - rounding(low) <= value <= number(high) + rounding(high)
+
+
+def answer_claims(
+    truth: Truth,
+    comparison: Comparison,
+    arm: str,
+    text: str,
+    decides: Callable[[int], Mapping[str, bool]] | None = None,
+) -> Iterator[Claim]:
+    """Yield what the answer for an arm claims.
+
+    Args:
+        truth: The truth.
+        comparison: The comparison.
+        arm: The arm.
+        text: Its sentences.
+        decides: Returns by resource whether so many more blocks decide it; None: not tried.
+    """
+    costs = {c.resource: c for c in comparison.resources if c.arm == arm}
+
+    slow = _SLOW_INCLUDED.search(text)
+    with_slow = [label.lower() for label in _labels(slow[1])] if slow else []
+
+    def true_cost(label: str) -> float:
+        if label.lower() in with_slow:
+            return replace(truth, typical=False).resource(costs[_OF_LABEL[label.lower()]].effects)
+        return truth.resource(costs[_OF_LABEL[label.lower()]].effects)
+
+    for sentence in re.split(r"(?<=\.)\s+(?=[A-Z0-9])", text):
+        for clause in sentence.rstrip(".").split("; "):
+            yield from _clause(truth, comparison, arm, clause, true_cost, decides)
+
+
+_SLOW_INCLUDED = re.compile(r"Slow boots are included in (.+?)\.")
+
+
+def slow_included(text: str) -> frozenset[str]:
+    """Return the resources of which an answer says that slow boots are included."""
+    found = _SLOW_INCLUDED.search(text)
+    return (
+        frozenset(_OF_LABEL[label.lower()] for label in _labels(found[1])) if found else frozenset()
+    )
+
+
+def _labels(text: str) -> list[str]:
+    return re.split(r", | and ", text)
+
+
+_NAMES = rf"(?i:(?:{_LABEL})(?:, (?:{_LABEL}))*(?: and (?:{_LABEL}))?)"
+_MORE = rf"(?:{NUMBER} % longer|{NUMBER}× as long)"
+_LESS = rf"(?:{NUMBER} % less time|{NUMBER}× as long)"
+_SIZE = rf"(?:{NUMBER} %|{NUMBER}×)"
+_ONE = rf"(?i:{_LABEL})"
+
+
+def _clause(
+    truth: Truth,
+    comparison: Comparison,
+    arm: str,
+    clause: str,
+    true_cost: Callable[[str], float],
+    decides: Callable[[int], Mapping[str, bool]] | None,
+) -> Iterator[Claim]:
+    full: Callable[[str], re.Match[str] | None] = lambda pattern: re.fullmatch(pattern, clause)  # noqa: E731
+    if full(rf"{_ONE} takes {_MORE}(?:, {_ONE} {_MORE})*"):
+        for label in re.findall(rf"({_ONE}) (?:takes )?{_MORE}", clause):
+            yield Claim("answer: slower", true_cost(label) > 1, clause)
+    elif full(rf"(?i:faster): {_ONE} {_LESS}(?:, {_ONE} {_LESS})*"):
+        for label in re.findall(rf"({_ONE}) {_LESS}", clause):
+            yield Claim("answer: faster", true_cost(label) < 1, clause)
+    elif found := full(
+        rf"(?i:slower) in ({_NAMES}) \((?:{_MORE}|{NUMBER}× to {NUMBER}× the time)\)"
+    ):
+        for label in _labels(found[1]):
+            yield Claim("answer: slower", true_cost(label) > 1, clause)
+    elif found := full(rf"(?i:faster) in ({_NAMES})"):
+        for label in _labels(found[1]):
+            yield Claim("answer: faster", true_cost(label) < 1, clause)
+    elif found := full(rf"({_NAMES}) the same \(within ±{_PERCENT}\)"):
+        for label in _labels(found[1]):
+            yield Claim(
+                "answer: the same", within(true_cost(label), number(found[2]) / 100), clause
+            )
+    elif found := full(rf"({_NAMES}): no difference larger than {_PERCENT}"):
+        for label in _labels(found[1]):
+            share = number(found[2]) / 100
+            yield Claim("answer: no difference larger", within(true_cost(label), share), clause)
+    elif found := full(rf"(?i:undecided): ({_NAMES})"):
+        yield Claim("answer: undecided", True, clause)
+    elif full(
+        rf"(?i:undecided): {_ONE} \({_SIZE} to {_SIZE}\)(?:, {_ONE} \({_SIZE} to {_SIZE}\))*"
+    ):
+        for label, low, high in re.findall(rf"({_ONE}) \(({_SIZE}) to ({_SIZE})\)", clause):
+            held = as_factor(low, -1) <= true_cost(label) <= as_factor(high, 1)
+            yield Claim("answer: undecided, from … to", held, clause)
+    elif found := full(rf"({_ONE}) (worse|better) by (\S+(?: \S+)?) \((\S+)/(\S+)\)"):
+        metric = truth.study.by_name[found[4], found[5]]
+        size = metric.difference(arm, BASELINE, mean=True)
+        yield Claim("answer: difference of counts", (size > 0) == (found[2] == "worse"), clause)
+    elif found := full(rf"({_ONE}) the same"):
+        name = _OF_LABEL[found[1].lower()]
+        cost = next(c for c in comparison.resources if (c.arm, c.resource) == (arm, name))
+        held = all(abs(truth.difference(e)) <= e.margin * 1.001 for e in cost.effects)
+        yield Claim("answer: counts the same", held, clause)
+    elif full(rf"{_ONE} undecided"):
+        yield Claim("answer: undecided", True, clause)
+    elif found := full(
+        rf"(?i:about) ([\d,]+) more blocks? (?:is|are) likely to decide (it|them|{_NAMES})"
+    ):
+        if decides is not None:
+            undecided = [c.resource for c in comparison.resources
+                         if c.arm == arm and c.blocks_to_decide is not None]  # fmt: skip
+            after = decides(int(number(found[1])))
+            for name in undecided:
+                yield Claim("answer: more blocks decide", after.get(name, False), clause, 0.2)
+    elif found := full(
+        rf"(?i:too few) blocks for a verdict(?: on {_NAMES})? \((\d+) of the (\d+) needed\)"
+    ):
+        yield Claim("answer: too few blocks", int(found[1]) < int(found[2]) == LEAST, clause)
+    elif full(rf"Slow boots are included in {_NAMES}"):
+        slow = {arm for each in truth.study.metrics for arm in each.slow}
+        yield Claim("answer: slow boots are included", bool(slow), clause)
+    elif found := full(r"(\d+) of its (\d+) cells failed"):
+        yield Claim("answer: cells failed", truth.study.failing.get(arm, 0.0) > 0, clause)
+    elif full("No headline metric was measured in blocks that it shares with the baseline"):
+        yield Claim("answer: nothing shared", True, clause)
+    else:
+        yield Claim(UNKNOWN, False, clause)
+
+
+def as_factor(text: str, side: int) -> float:
+    """Return a size, in per cent or as a factor, as a factor, moved outwards by its rounding."""
+    size = text.removesuffix(" %").removesuffix("×")
+    value = number(size) + side * rounding(size)
+    return 1 + value / 100 if text.endswith("%") else value
+
+
+def within(cost: float, margin: float) -> bool:
+    """Return whether a true cost is within a margin, in either direction."""
+    return abs(math.log(cost)) <= math.log1p(margin) + 1e-9
+
+
+def bar_claims(truth: Truth, comparison: Comparison, answers: Mapping[str, str]) -> Iterator[Claim]:
+    """Yield whether all bars of a page hold together, next to the answers of all arms."""
+    held, any_bar = True, False
+    for cost in comparison.resources:
+        if cost.interval is None or not cost.averaged:
+            continue
+        slow = cost.resource in slow_included(answers.get(cost.arm, ""))
+        true = (replace(truth, typical=False) if slow else truth).resource(cost.effects)
+        any_bar = True
+        held = held and cost.interval.low <= true <= cost.interval.high
+    if any_bar:
+        yield Claim("bars: all hold together", held, truth.study.hard or "plain")
+
+
+_WORST = re.compile(rf"worst metric (\S+)/(\S+), ({NUMBER}) to ({NUMBER})×\.")
+
+
+def worst_claims(truth: Truth, arm: str, about: str, *, slow: bool) -> Iterator[Claim]:
+    """Yield what a bar's words claim of its worst metric.
+
+    Args:
+        truth: The truth.
+        arm: The arm.
+        about: The words.
+        slow: Whether slow boots are included, by the answer next to it.
+    """
+    known = replace(truth, typical=False) if slow else truth
+    for found in _WORST.finditer(about):
+        key = Key("", found[1], "", "", found[2])
+        true = math.exp(known.log_cost(key, arm, BASELINE))
+        yield Claim("bars: worst metric", inside(true, found[3], found[4]), about)
+
+
+_TYPICAL_BOOTS = (
+    r"(?P<typical> in typical boots; \d+ boots leave up to (?P<slow>\S+) % of slow ones open)"
+)
+_ENDS = r"\((?P<confidence>[\d.]+) % interval (?P<low>.+?) to (?P<high>.+?)\)"
+_SHAPES = (
+    ("declared", re.compile(
+        rf".+: .+ (?P<word>is worse than|is better than|differs from) .+?, (?P<size>.+?) {_ENDS}, "
+        r"p = .+ over .+\.")),
+    ("equivalent", re.compile(
+        rf".+: .+ is equivalent to .+?; (?P<size>.+?) (?:{_ENDS}|\(no difference in any of \d+ "
+        rf"blocks\)), all within ± (?P<margin>.+?)(?:, and at most (?P<rare>\S+) % of blocks are "
+        rf"beyond that|{_TYPICAL_BOOTS})?\.")),
+    ("inconclusive", re.compile(
+        rf".+: inconclusive between .+ and .+?: (?P<open>.+?); (?P<size>.+?) (?:{_ENDS}|"
+        r"\(no interval\)|\(no difference in any of \d+ blocks\))(?P<why>.*)\.")),
+    ("preliminary", re.compile(
+        r".+: .+ against .+, preliminary: (?P<size>.+?)(?: \(.+ in its (?P<blocks>\d+) blocks\)"
+            r"| in "
+        r"one block)?; (?P<least>\d+) blocks are the least for a verdict\.")),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What the sentence of an effect is about.
+
+    Args:
+        truth: The truth.
+        effect: The effect.
+        without: Arms whose events the sentence leaves out, as none was seen.
+        left_out: Whether it says that failed cells are left out.
+    """
+
+    truth: Truth
+    effect: Effect
+    without: tuple[str, ...]
+    left_out: bool
+
+    @property
+    def difference(self) -> float:
+        """The true difference."""
+        return self.truth.difference(self.effect, self.without)
+
+    @property
+    def cost(self) -> float:
+        """The true cost, as a ratio."""
+        if self.left_out:
+            return self.truth.survivors(self.effect)
+        return self.truth.cost(self.effect)
+
+    @property
+    def worse(self) -> float:
+        """By how much the arm truly is worse: above 0, below 0, or 0."""
+        if self.effect.scale == "ratio":
+            return math.log(self.cost)
+        return -self.difference if self.effect.better == "higher" else self.difference
+
+
+_WITHOUT = re.compile(
+    r" No block of (.+) had any: up to (\S+) % of its blocks may, which the interval does not "
+    r"cover\."
+)
+_SLOW_BOOTS = re.compile(r" The mean includes slow boots: .+? slow \(.+?\)\.")
+_LEFT_OUT = re.compile(
+    r" Failed cells are left out: \S+ failed in \d+ blocks? in which .+? did not\."
+)
+
+
+def effect_claims(truth: Truth, effect: Effect, prefix: str = "") -> Iterator[Claim]:
+    """Yield what the sentence of an effect claims.
+
+    Args:
+        truth: The truth.
+        effect: The effect, which the sentence is about.
+        prefix: Put before the kind, such as for pairs of arms.
+    """
+    text = effect.sentence
+    without: tuple[str, ...] = ()
+    if seen := _WITHOUT.search(text):
+        without = tuple(seen[1].split(" and "))
+        share = (number(seen[2]) + rounding(seen[2])) / 100
+        for arm in without:
+            counted = truth.metric(effect.key).counted[arm]
+            held = counted.share * (1 - math.exp(-counted.mean)) <= share
+            yield Claim(f"{prefix}effect: no boot had any, up to … may", held, text)
+    left_out = _LEFT_OUT.search(text) is not None or " failed in " in text
+    # A sentence that says so is about the mean of all boots, slow ones included.
+    slow = _SLOW_BOOTS.search(text) is not None or "× slow (" in text
+    told = _Told(replace(truth, typical=False) if slow else truth, effect, without, left_out)
+    short = _LEFT_OUT.sub("", _SLOW_BOOTS.sub("", _WITHOUT.sub("", text)))
+    matches = ((name, pattern.fullmatch(short)) for name, pattern in _SHAPES)
+    name, found = next((each for each in matches if each[1] is not None), ("", None))
+    if found is None:
+        yield Claim(UNKNOWN, False, text)
+        return
+    words = found.groupdict()
+    yield from _interval_claim(told, words, text, prefix)
+    if name == "declared":
+        kind = f"{prefix}effect: {words['word']}"
+        yield Claim(kind, _agrees(told.worse, words["word"]), text)
+    elif name == "equivalent":
+        yield _equivalent_claim(told, words, text, prefix)
+        if words.get("slow"):
+            yield from slow_claims(truth, effect, words["slow"], text, prefix)
+        if words.get("rare"):
+            beyond = truth.metric(effect.key).share_beyond(effect.arm, BASELINE, effect.margin)
+            share = (number(words["rare"]) + rounding(words["rare"])) / 100
+            yield Claim(f"{prefix}effect: at most so many beyond", beyond <= share, text)
+    elif name == "preliminary":
+        yield Claim(f"{prefix}effect: preliminary", effect.blocks < int(words["least"]), text)
+    else:
+        yield _open_claim(told, words["open"], text, prefix)
+        yield from _reasons(truth, effect, words["why"], text, prefix)
+
+
+def slow_claims(
+    truth: Truth, effect: Effect, words: str, text: str, prefix: str
+) -> Iterator[Claim]:
+    """Yield whether no more boots are slow than a sentence leaves open."""
+    slow = truth.metric(effect.key).slow
+    share = (number(words) + rounding(words)) / 100
+    for arm in (effect.arm, effect.baseline):
+        held = slow.get(arm, (0.0, 1.0))[0] <= share
+        yield Claim(f"{prefix}effect: up to … of slow boots are open", held, text)
+
+
+def _interval_claim(
+    told: _Told, words: Mapping[str, str | None], text: str, prefix: str
+) -> Iterator[Claim]:
+    effect = told.effect
+    low, high = words.get("low"), words.get("high")
+    if low is None or high is None:
+        return
+    if effect.scale == "difference":
+        ends = quantity(low, effect.unit), quantity(high, effect.unit)
+        held = ends[0][0] - ends[0][1] <= told.difference <= ends[1][0] + ends[1][1]
+        yield Claim(f"{prefix}effect: interval of a difference", held, text)
+    else:
+        kind = "typical" if effect.kind == "typical" else "tails and maxima"
+        yield Claim(f"{prefix}effect: interval ({kind})", inside(told.cost, low, high), text)
+
+
+def direction_is_true(truth: Truth, effect: Effect, word: str) -> bool:
+    return _agrees(_Told(truth, effect, (), False).worse, word)
+
+
+def _agrees(more: float, word: str) -> bool:
+    if word == "differs from":
+        return abs(more) > 1e-12
+    return more > 1e-12 if word == "is worse than" else more < -1e-12
+
+
+def _equivalent_claim(
+    told: _Told, words: Mapping[str, str | None], text: str, prefix: str
+) -> Claim:
+    margin, effect = words["margin"] or "", told.effect
+    if effect.scale == "difference":
+        size, step = quantity(margin, effect.unit)
+        held = abs(told.difference) <= size + step
+        return Claim(f"{prefix}effect: equivalent (difference)", held, text)
+    share = (number(margin.removesuffix(" %")) + rounding(margin.removesuffix(" %"))) / 100
+    return Claim(f"{prefix}effect: equivalent", within(told.cost, share), text)
+
+
+def _open_claim(told: _Told, words: str, text: str, prefix: str) -> Claim:
+    effect = told.effect
+    kind = f"{prefix}effect: a cost up to … is not excluded"
+    if words == "no cost is excluded":
+        return Claim(f"{prefix}effect: no cost is excluded", True, text)
+    if effect.scale == "difference":
+        true = told.worse
+    else:
+        cost = told.cost
+        true = (max(cost, 1 / cost) if effect.better == "neither" else cost) - 1
+    if re.fullmatch(
+        "the interval by itself excludes every (?:cost|difference), but no gain is shown", words
+    ):
+        # That is said of the interval alone, which is counted by itself.
+        return Claim(f"{prefix}effect: by itself excludes every cost", True, text)
+    found = re.fullmatch(r"a (?:cost|difference) up to (.+) is not excluded", words)
+    if found is None:
+        return Claim(UNKNOWN, False, text)
+    if effect.scale == "difference":
+        size, step = quantity(found[1], effect.unit)
+        true = abs(true) if effect.better == "neither" else true
+        return Claim(kind, true <= size + step, text)
+    size_text = found[1].removesuffix(" %")
+    return Claim(kind, true <= (number(size_text) + rounding(size_text)) / 100, text)
+
+
+def _reasons(truth: Truth, effect: Effect, why: str, text: str, prefix: str) -> Iterator[Claim]:
+    if not why:
+        return
+    resolve = re.match(rf"\. This set-up cannot resolve {_PERCENT}(?P<rest>.*)", why)
+    if resolve is not None:
+        rest = resolve["rest"]
+        if more := re.match(
+            r": about ([\d,]+) blocks would in 80 % of studies of equal arms "
+            r"whose noise is normal, or less noise",
+            rest,
+        ):
+            normal = truth.metric(effect.key).law == "normal" and not truth.study.hard
+            if prefix == "" and normal and effect.kind == "typical":
+                shown = _shows_equality(
+                    truth, effect, int(number(more[1])), number(resolve[1]) / 100
+                )
+                yield Claim("effect: so many blocks would show equality", shown, text, 0.2)
+        elif not rest.startswith(
+            (": its noise must become less first", ": the clock's steps hide")
+        ):
+            yield Claim(UNKNOWN, False, text)
+    elif not re.match(
+        r"\. (?:It is within ± |What is left looks |But |\d+ blocks leave open that each|[A-Z1-9])",
+        why,
+    ):
+        yield Claim(UNKNOWN, False, text)
+
+
+def _shows_equality(truth: Truth, effect: Effect, blocks: int, margin: float) -> bool:
+    """Return whether a study of two equal arms with so many blocks shows that they are equal."""
+    metric = truth.metric(effect.key)
+    rng = np.random.default_rng([truth.study.seed, 3, *effect.key.metric.encode(), blocks])
+    drawn = rng.standard_normal((3, blocks))
+    base = (drawn[1] + drawn[2]) / 2 if TWIN in truth.study.arms else drawn[1]
+    logs = metric.spread * (drawn[0] - base)
+    found = mean_interval(logs, 0.95)
+    bar = math.log1p(margin)
+    return bool(-bar <= found.low and found.high <= bar)
