@@ -59,6 +59,9 @@ def test_lines_of_hwlat_give_the_longest_gap_and_a_lower_bound_of_time() -> None
     assert second.taken_s == pytest.approx(12e-6 + 5 * 5e-6 + 16e-6)
     assert second.hardware == 7 and second.longest_s == pytest.approx(16e-6)
     assert idle == CpuNoise(cpu=5, watched_s=1.0)
+    # A window lasts as long as the gaps in it.
+    (long,) = parse_hwlat(HWLAT.splitlines()[3], {0: 1e-6})
+    assert long.share == 1.0
 
 
 COUNTS = st.integers(0, 10**8)
@@ -163,8 +166,8 @@ async def test_both_tracers_run_in_an_instance_and_shared_settings_are_restored(
     found = await measure_noise(LocalHost(), ledger, [1, 0], 2.0)
     assert found.by == "hwlat"
     assert [each.cpu for each in found.system] == [each.cpu for each in found.firmware] == [0, 1]
-    # Without per-cpu mode, one thread of hwlat takes the CPUs in turns.
-    assert found.firmware[0].watched_s == pytest.approx(0.5)
+    # Without per-cpu mode, one thread of hwlat takes the CPUs in turns: here for no time.
+    assert found.firmware[0].watched_s == pytest.approx(16e-6, abs=0.1)
     system, after, firmware, _ = tree.runs
     assert system["running"] == "osnoise" and system["osnoise/cpus"] == "0-1"
     assert system["osnoise/stop_tracing_us"] == "0" and system["tracing_thresh"] == "5"

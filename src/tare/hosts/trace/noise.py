@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -103,7 +104,8 @@ def parse_hwlat(text: str, watched_s: Mapping[int, float]) -> tuple[CpuNoise, ..
         taken_s = longest + (gaps - 1) * min(longest, THRESHOLD_US * 1e-6)
         found[cpu] = CpuNoise(
             cpu=cpu,
-            watched_s=had.watched_s,
+            # A long gap makes its window longer.
+            watched_s=max(had.watched_s, had.taken_s + taken_s),
             taken_s=had.taken_s + taken_s,
             longest_s=max(had.longest_s, longest),
             hardware=had.hardware + gaps,
@@ -189,8 +191,8 @@ class NoiseMeasurement:
         if await self.can_disable_irqs():
             choice = _IRQS_OFF[0] if irqs_off else _IRQS_OFF[1]
             settings.append((ChoiceSetting(self.host, folder / "options", _IRQS_OFF), choice))
-        found = parse_osnoise(await self._traced(OSNOISE, settings))
-        return self._complete(found)
+        text, _ = await self._traced(OSNOISE, settings)
+        return self._complete(parse_osnoise(text))
 
     async def hwlat(self) -> tuple[CpuNoise, ...]:
         """Let ``hwlat`` look at the CPUs: all at once, or in turns before Linux 5.14."""
@@ -207,8 +209,9 @@ class NoiseMeasurement:
             settings.append((ChoiceSetting(self.host, folder / "mode", modes), modes[-1]))
         else:
             share /= len(self.cpus)
-        text = await self._traced(HWLAT, settings)
-        return parse_hwlat(text, dict.fromkeys(self.cpus, self.seconds * share))
+        text, seconds = await self._traced(HWLAT, settings)
+        # The tracer does not report how long it looked.
+        return parse_hwlat(text, dict.fromkeys(self.cpus, seconds * share))
 
     def _complete(self, found: tuple[CpuNoise, ...]) -> tuple[CpuNoise, ...]:
         if missing := set(self.cpus) - {each.cpu for each in found}:
@@ -217,8 +220,10 @@ class NoiseMeasurement:
             )
         return tuple(each for each in found if each.cpu in self.cpus)
 
-    async def _traced(self, tracer: str, settings: Sequence[tuple[FileSetting, str]]) -> str:
-        """Run a tracer in an instance of its own, and return what it wrote."""
+    async def _traced(
+        self, tracer: str, settings: Sequence[tuple[FileSetting, str]]
+    ) -> tuple[str, float]:
+        """Run a tracer in an instance of its own; return what it wrote, and for how long it ran."""
         try:
             async with AsyncExitStack() as held:
                 for setting, value in settings:
@@ -232,9 +237,12 @@ class NoiseMeasurement:
                 await write("tracing_cpumask", cpu_mask(self.cpus))
                 await write("buffer_size_kb", str(_BUFFER_KIB))
                 async with _running(write, tracer):
+                    began = time.monotonic()
                     await asyncio.sleep(self.seconds)
                     await write("tracing_on", "0")
-                    return (await self.host.read(instance / "trace")).decode(errors="replace")
+                    ran_s = time.monotonic() - began
+                    text = await self.host.read(instance / "trace")
+                    return text.decode(errors="replace"), ran_s
         except (OSError, ValueError, MachineFault) as error:
             why = error.message if isinstance(error, TareError) else str(error)
             raise NoTracing(f"the kernel's tracer {tracer} cannot be used: {why}") from error

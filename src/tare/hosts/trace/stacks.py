@@ -47,7 +47,8 @@ LOOK_EVERY_S = 5.0
 MOST_STACKS = 500_000
 MOST_FRAMES = 16
 _READ_S = 120.0
-_MARKS, _PAIRS = 2_000, 5
+_MARKS, _TIMES = 200, 10
+"""So few marks take less than a time slice, so that some of the repetitions are undisturbed."""
 _LINE = re.compile(
     r" *(?P<comm>\S.{0,63}?)-(?P<thread>\d{1,10}) +\[(?P<cpu>\d{1,6})\] +(?:\S{1,12} +)?"
     r"(?P<seconds>\d{1,12})\.(?P<micros>\d{6}): (?:(?P<event>[a-z_0-9]{1,64}): ?(?P<rest>.*)|"
@@ -224,6 +225,7 @@ class StackRecorder:
         self._cpus: tuple[int, ...] = ()
         self._taken = Stacks()
         self._drain: asyncio.Task[None] | None = None
+        self._over = asyncio.Event()
 
     async def cost_s(self) -> float | None:
         """Return what one stack costs: marks in the trace, with and without a stack, in pairs.
@@ -238,7 +240,7 @@ class StackRecorder:
                 if word[0] != "!":
                     await self._host.write(trigger, word.encode())
                 took = []
-                for _ in range(_PAIRS):
+                for _ in range(_TIMES):
                     done = await self._host.run(
                         [*marks, f"count={_MARKS}"], timeout_s=_READ_S, env={"LC_ALL": "C"}
                     )
@@ -274,6 +276,7 @@ class StackRecorder:
             await self.abandon()
             raise NoTracing(f"the kernel's tracer cannot be set up for stacks: {error}") from error
         if self._looks:
+            self._over.clear()
             self._drain = asyncio.create_task(self._look())
 
     async def end(self) -> Stacks:
@@ -291,19 +294,25 @@ class StackRecorder:
             await self._stop()
 
     async def _stop(self) -> None:
-        drain, self._drain = self._drain, None
         await self._write("tracing_on", "0")
+        drain, self._drain = self._drain, None
+        self._over.set()
         if drain is not None:
-            drain.cancel()
-            await asyncio.gather(drain, return_exceptions=True)
+            # It ends by itself: what it is reading would otherwise be lost.
+            await drain
         await self._write("events/enable", "0")
 
     async def _look(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
+        while not await self._is_over():
             for cpu in self._cpus:
                 if await self._stat(cpu, "bytes") > BUFFER_KIB * 1024 // 2:
                     await self._read(cpu)
+
+    async def _is_over(self) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_EVERY_S):
+                await self._over.wait()
+        return self._over.is_set()
 
     async def _read(self, cpu: int) -> None:
         # At the end, the kernel returns EAGAIN, which dd reports as an error.
