@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from run.run_driving import of_type, tare
 from tare.agent.client import Outcome
 from tare.agent.series import Series
 from tare.errors import MachineFault
@@ -49,7 +53,7 @@ class Guest:
 class Recorder:
     def __init__(self) -> None:
         self.cpus: list[int] = []
-        self.abandoned = False
+        self.abandoned = self.stopped = False
 
     async def cost_s(self) -> float:
         return 2e-6
@@ -57,7 +61,11 @@ class Recorder:
     async def begin(self, cpus: Any) -> None:
         self.cpus = list(cpus)
 
+    async def stop(self) -> None:
+        self.stopped = True
+
     async def end(self) -> Stacks:
+        assert self.stopped
         taken = Stacks()
         taken.take(TEXT * 3)
         return taken
@@ -175,3 +183,32 @@ def test_a_study_asks_for_it_by_name_and_only_gaps_are_observed(tmp_path: Any) -
     assert "stacks" in [kind.name for kind in probe_kinds(load_study(path, build_catalog()))]
     plain = SimpleNamespace(workload=SimpleNamespace(logs_gaps=False))
     assert StacksKind().probe(cast(ProbedCell, plain)) is None
+
+
+@pytest.mark.slow
+@pytest.mark.guest
+@pytest.mark.skipif(os.geteuid() != 0, reason="tracing the kernel needs root")
+def test_a_guest_and_its_host_show_the_same_gaps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    study = tmp_path / "stacks.yaml"
+    study.write_text(
+        "study: s\nbaseline: qemu\nblocks: {least: 1, most: 1}\nprobes: [stacks]\n"
+        "arms: {qemu: {platform: qemu, accelerator: tcg}}\n"
+        "scenarios: {contended: {subject: {cpus: pinned}, host-trace: true,"
+        " neighbours: [{load: cpu-load, cpus: same}]}}\n"
+        "workloads: {tick: {duration: 1s}}\n"
+    )
+    done = tare("run", study, "--out", tmp_path / "run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (cell,) = of_type(tmp_path / "run", "cell_finished")
+    recorded = cell["facts"]["probes"]["stacks"]
+    if "missing" in recorded["host"]:
+        pytest.skip(recorded["host"]["missing"])
+    (table,) = (tmp_path / "run").rglob("spikes-stacks.csv")
+    rows = list(csv.DictReader(table.open()))
+    assert {row["side"] for row in rows} == {"host", "guest"}
+    # The guest's own tick interrupts its measuring thread; the host gave the CPU to the neighbour.
+    assert any(row["comm"] == "tare-tick" and row["side"] == "guest" for row in rows)
+    assert any("cpu-load" in row["comm"] + row["what"] for row in rows if row["side"] == "host")

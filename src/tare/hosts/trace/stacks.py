@@ -54,7 +54,7 @@ _LINE = re.compile(
     r"(?P<seconds>\d{1,12})\.(?P<micros>\d{6}): (?:(?P<event>[a-z_0-9]{1,64}): ?(?P<rest>.*)|"
     r"<stack trace>)"
 )
-_FRAME = re.compile(r" => (?P<symbol>\S{1,200})")
+_FRAME, _LONGEST_NAME = " => ", 200
 _LOST = re.compile(r"CPU:\d+ \[LOST (?P<count>\d{1,18}) EVENTS\]")
 _OF_TRACER = re.compile(r"trace_event_|__traceiter_|__bpf_trace_|ftrace_|event_triggers_")
 _COPIED = re.compile(rb"bytes.* copied, ([0-9.e+-]+) s")
@@ -152,8 +152,9 @@ def parse_stacks(text: str) -> tuple[list[Stack], int]:
         frames.clear()
 
     for line in text.splitlines():
-        if frame := _FRAME.fullmatch(line):
-            frames.append(frame["symbol"])
+        # Most lines are such, so that a regular expression would be slow.
+        if line.startswith(_FRAME):
+            frames.append(line[len(_FRAME) :][:_LONGEST_NAME])
             continue
         end()
         head = None
@@ -279,9 +280,19 @@ class StackRecorder:
             self._over.clear()
             self._drain = asyncio.create_task(self._look())
 
+    async def stop(self) -> None:
+        """Stop recording; :meth:`end` returns what was recorded."""
+        await self._write("tracing_on", "0")
+        drain, self._drain = self._drain, None
+        self._over.set()
+        if drain is not None:
+            # It ends by itself: what it is reading would otherwise be lost.
+            await drain
+        await self._write("events/enable", "0")
+
     async def end(self) -> Stacks:
-        """Stop recording, and return what was recorded."""
-        await self._stop()
+        """Stop recording if it was not stopped, and return what was recorded."""
+        await self.stop()
         for cpu in self._cpus:
             await self._read(cpu)
             # Stops of the writer are shown in the text only once another event follows.
@@ -291,16 +302,7 @@ class StackRecorder:
     async def abandon(self) -> None:
         """Stop recording, and forget what was recorded."""
         with contextlib.suppress(OSError):
-            await self._stop()
-
-    async def _stop(self) -> None:
-        await self._write("tracing_on", "0")
-        drain, self._drain = self._drain, None
-        self._over.set()
-        if drain is not None:
-            # It ends by itself: what it is reading would otherwise be lost.
-            await drain
-        await self._write("events/enable", "0")
+            await self.stop()
 
     async def _look(self) -> None:
         while not await self._is_over():

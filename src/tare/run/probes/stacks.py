@@ -42,6 +42,8 @@ class StacksProbe(Probe):
         self._recorder: StackRecorder | None = None
         self._cpus: tuple[int, ...] = ()
         self._in_guest = False
+        self._guest: Stacks | None = None
+        self._seconds = 0.0
         self._host_facts: Mapping[str, Any] = {}
         self._guest_facts: Mapping[str, Any] = {}
 
@@ -84,29 +86,18 @@ class StacksProbe(Probe):
             self._guest_facts = {"missing": error.message}
 
     async def end(self, outcome: Outcome) -> None:
-        """Stop recording, first in the guest, and keep what was recorded.
+        """Stop recording, and keep what the guest recorded.
 
         Args:
             outcome: The result of the work.
         """
-        series: list[tuple[str, Series]] = []
-        seconds = float(outcome.value.get("seconds") or 0.0)
+        if self._recorder is not None:
+            await self._recorder.stop()
+        self._seconds = float(outcome.value.get("seconds") or 0.0)
         if self._in_guest:
             self._in_guest = False
-            taken = await self._end_guest()
-            self._guest_facts = {**_facts(taken), "cpu": outcome.value.get("pinned")}
-            series.append((SUBJECT, Series(GUEST_SERIES, taken.columns)))
-        if self._recorder is not None:
-            taken = await self._recorder.end()
-            facts = _facts(taken)
-            cost_s = self._costs.get(self._host.name)
-            if cost_s is not None and seconds:
-                facts["cost_per_stack_s"] = cost_s
-                facts["trace_cost"] = cost_s * len(taken.rows) / (seconds * len(self._cpus))
-            self._host_facts = facts
-            series.append((SUBJECT, Series(HOST_SERIES, taken.columns)))
-        self.series = series
-        self.facts = {"host": self._host_facts, "guest": self._guest_facts}
+            self._guest = await self._end_guest()
+            self._guest_facts = {**_facts(self._guest), "cpu": outcome.value.get("pinned")}
 
     async def _end_guest(self) -> Stacks:
         done = await self._machine.agent.run(WORKLOAD, {"action": "end"}, deadline_s=_GUEST_S)
@@ -117,7 +108,21 @@ class StacksProbe(Probe):
         return taken
 
     async def close(self) -> None:
-        """Remove the recorder."""
+        """Read what the host recorded, and remove the recorder."""
+        series: list[tuple[str, Series]] = []
+        if self._guest is not None:
+            series.append((SUBJECT, Series(GUEST_SERIES, self._guest.columns)))
+        if self._recorder is not None:
+            taken = await self._recorder.end()
+            facts = _facts(taken)
+            cost_s = self._costs.get(self._host.name)
+            if cost_s is not None and self._seconds:
+                facts["cost_per_stack_s"] = cost_s
+                facts["trace_cost"] = cost_s * len(taken.rows) / (self._seconds * len(self._cpus))
+            self._host_facts = facts
+            series.append((SUBJECT, Series(HOST_SERIES, taken.columns)))
+        self.series = series
+        self.facts = {"host": self._host_facts, "guest": self._guest_facts}
         await self._held.aclose()
 
     async def abandon(self, limit_s: float) -> None:
