@@ -148,6 +148,7 @@ def test_equal_sights_and_symbols_are_kept_once() -> None:
     taken.take(TEXT)
     taken.take(TEXT)
     assert len(taken.rows) == 8 and len(taken.sights) == 4 and taken.lost == 34
+    assert taken.span_s == pytest.approx(0.218198) and Stacks().span_s == 0.0
     facts = taken.facts
     assert len(facts["symbols"]) == len(set(facts["symbols"]))
     first = facts["sights"][1]

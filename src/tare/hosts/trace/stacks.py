@@ -106,6 +106,12 @@ class Stacks:
             self.rows.append((each.time_ns, each.cpu, each.thread, place))
 
     @property
+    def span_s(self) -> float:
+        """The time from the first stack to the last one."""
+        times = [row[0] for row in self.rows]
+        return (max(times) - min(times)) * 1e-9 if times else 0.0
+
+    @property
     def facts(self) -> dict[str, Any]:
         """The distinct sights as JSON, with each function's name once."""
         symbols: dict[str, int] = {}

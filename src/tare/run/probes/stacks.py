@@ -118,7 +118,8 @@ class StacksProbe(Probe):
             cost_s = self._costs.get(self._host.name)
             if cost_s is not None and self._seconds:
                 facts["cost_per_stack_s"] = cost_s
-                facts["trace_cost"] = cost_s * len(taken.rows) / (self._seconds * len(self._cpus))
+                seconds = max(self._seconds, taken.span_s) * len(self._cpus)
+                facts["trace_cost"] = cost_s * len(taken.rows) / seconds
             self._host_facts = facts
             series.append((SUBJECT, Series(HOST_SERIES, taken.columns)))
         self.series = series
