@@ -1,4 +1,4 @@
-.PHONY: setup quick test acceptance lint fuzz torture bench bench-short simulations mutants regressions lab-boots docs site architecture wheel release lock \
+.PHONY: setup quick test acceptance lint fuzz torture bench bench-short simulations mutants regressions causes lab-boots docs site architecture wheel release lock \
 	sbom audit clean help
 
 # What many processes import is compiled once, also where the environment says otherwise.
@@ -87,6 +87,12 @@ REGRESSIONS := regressions
 regressions:  ## build Xens with and without a slow path, measure each in labs: docs/how-to/regressions.md
 	@scripts/setup bench
 	.venv/bin/python -m scripts.path_regressions --work $(REGRESSIONS)
+
+CAUSES := 4
+
+causes:  ## plant causes of an added time in a guest in the lab, and print how much of each is found
+	@scripts/setup bench
+	.venv/bin/python -m benchmarks.planted_causes --blocks $(CAUSES)
 
 LAB_BOOTS := lab-boots
 

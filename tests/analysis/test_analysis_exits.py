@@ -170,6 +170,18 @@ def test_a_hog_on_the_vcpus_cpu_is_run_delay_and_counts_once(tmp_path: Path) -> 
     assert parts["unexplained"] == pytest.approx(0, abs=WITHIN)
 
 
+def test_a_wait_beyond_the_time_of_interrupts_is_within_other_exits(tmp_path: Path) -> None:
+    # The vCPU waits for half of the time: a tenth in interrupts, the rest in port accesses and HLT.
+    kvm = cell_of(
+        {INTR: (500, 0.1 * WALL), IOIO: (5_000, 0.3 * WALL), HLT: (900, 0.3 * WALL)},
+        cpu_s=0.4 * WALL, vcpu_cpu_s=0.4 * WALL, vcpu_run_delay_s=0.5 * WALL,
+    )  # fmt: skip
+    parts = shares(decomposed(run_of(tmp_path / "run", 2.5 * UNIT, kvm, BARE)))
+    assert parts[DELAY] == pytest.approx(1.25 / 1.5, abs=WITHIN)
+    assert parts["exits INTR"] == pytest.approx(0, abs=WITHIN)
+    assert parts["exits IOIO"] == pytest.approx(0.25 / 1.5, abs=WITHIN)
+
+
 def test_a_throttled_iothread_is_waiting_next_to_the_time_that_it_works(tmp_path: Path) -> None:
     # The bare machine waits for its disk for a fifth of the time.
     bare = {"host_cost": {"wall_s": WALL, "cpu_s": 0.8 * WALL, "thread_run_delay_s": 0.0}}
@@ -205,7 +217,7 @@ def test_where_the_baselines_run_delay_is_unknown_it_is_not_separated_from_idle_
 def test_the_time_of_several_vcpus_is_decomposed_where_it_is_known(tmp_path: Path) -> None:
     # Two vCPUs work, a tenth of the time of each is port accesses and a twentieth is run delay.
     kvm = cell_of(
-        {IOIO: (50_000, 0.2 * WALL), HLT: (10, 0.1)}, vcpus=2,
+        {IOIO: (50_000, 0.2 * WALL), INTR: (500, 0.1 * WALL), HLT: (10, 0.1)}, vcpus=2,
         cpu_s=2 * WALL, vcpu_cpu_s=1.9 * WALL, vcpu_run_delay_s=0.1 * WALL,
     )  # fmt: skip
     bare = {"host_cost": {"wall_s": WALL, "cpu_s": 2 * WALL, "thread_run_delay_s": 0.0}}

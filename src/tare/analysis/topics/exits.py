@@ -383,19 +383,25 @@ def _decomposed(
 
 def _exit_seconds(found: ArmExits, shares: _Shares, unit_s: float) -> dict[str, float]:
     """Return the time of exits by reason per unit of work, on average over the vCPUs."""
-    # On KVM, a wait for the CPU is part of the exit within which the host switched threads: it does
-    # so while it handles an interrupt. xentrace shows the wait by itself.
+    # On KVM, a vCPU loses its CPU only within an exit, so its waits are part of the exits' time.
+    # Most are in interrupts, which let the host switch threads. What is beyond their time is taken
+    # from all others in proportion. xentrace shows the waits by themselves.
     left = (shares.run_delay or 0.0) if found.run_delay is None else 0.0
-    seconds = {}
-    for each in found.reasons:
-        if each.idle or each.each_s is None:
-            continue
-        share = each.total_s / shares.wall_s / max(1, found.vcpus)
-        if is_interrupt(each.reason.name):
-            inside = min(left, share)
-            share, left = share - inside, left - inside
-        seconds[each.reason.name] = share * unit_s
-    return seconds
+    taken = {
+        each.reason.name: each.total_s / shares.wall_s / max(1, found.vcpus)
+        for each in found.reasons
+        if each.each_s is not None
+    }
+    for name in filter(is_interrupt, taken):
+        inside = min(left, taken[name])
+        taken[name], left = taken[name] - inside, left - inside
+    others = sum(share for name, share in taken.items() if not is_interrupt(name))
+    kept = max(0.0, 1 - left / others) if others else 0.0
+    return {
+        name: share * unit_s * (1.0 if is_interrupt(name) else kept)
+        for name, share in taken.items()
+        if not is_idle(name)
+    }
 
 
 @dataclass(frozen=True)
