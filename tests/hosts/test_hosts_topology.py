@@ -12,11 +12,11 @@ import pytest
 
 from hosts.hosts_sshd import Sshd
 from hosts.snapshots import HWLOC, NAMES, snapshot, snapshot_text
+from tare.hosts.cpusets import cpu_list
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh.host import SshHost
 from tare.hosts.topology import (
     KERNEL_ALLOWS,
-    cpu_list,
     cpus_of,
     files_below,
     now_usable,

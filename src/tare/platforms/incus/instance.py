@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tare.errors import InputError, MachineFault
-from tare.hosts.topology import cpu_list
+from tare.hosts.cpusets import cpu_list
 from tare.platforms.contract import MachineSpec
 from tare.platforms.incus.options import IncusOptions
 from tare.platforms.incus.parcels import AGENT_INSIDE, CONFIGURATION
