@@ -12,7 +12,7 @@ import pytest
 from tare.errors import MachineFault
 from tare.hosts import Host
 from tare.platforms.linux.sockets import reached
-from tare.platforms.qemu.counted import let_go
+from tare.platforms.qemu.machine import let_go
 from tare.platforms.qemu.qmp import Monitor
 
 

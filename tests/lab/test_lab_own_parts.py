@@ -16,7 +16,7 @@ from tare.errors import InputError
 from tare.hosts import LocalHost
 from tare.images import cache as store
 from tare.images.kernels import Kernel
-from tare.lab import own_xen, sources
+from tare.lab import own_xen, xen_source
 from tare.lab.host import check_room
 from tare.lab.image import LabImage, _digest, _stage
 from tare.lab.options import LabOptions
@@ -118,8 +118,8 @@ def test_the_computers_archives_are_asked_for_sources(
         "# one\ndeb [arch=amd64] mirror:x main\ndeb-src mirror:y main\n"
     )
     (apt / "sources.list.d" / "own.sources").write_text("Types: deb\nURIs: mirror:z\n")
-    monkeypatch.setattr(sources, "_APT", apt)
-    options = sources.private_lists(tmp_path / "own")
+    monkeypatch.setattr(xen_source, "_APT", apt)
+    options = xen_source.private_lists(tmp_path / "own")
     assert f"Dir::State::Lists={tmp_path / 'own' / 'lists'}" in options
     lines, deb822 = sorted((tmp_path / "own" / "parts").iterdir())
     assert lines.read_text().splitlines()[1:] == [
@@ -132,4 +132,4 @@ def test_the_computers_archives_are_asked_for_sources(
 @given(st.lists(st.from_regex(r"[0-9][0-9a-z.+~-]{0,12}", fullmatch=True), max_size=6))
 def test_versions_are_read_as_apt_lists_them(versions: list[str]) -> None:
     shown = "".join(f"Package: xen\nVersion: {one}\nFormat: 3.0\n\n" for one in versions)
-    assert list(sources.versions_of(shown)) == list(dict.fromkeys(versions))
+    assert list(xen_source.versions_of(shown)) == list(dict.fromkeys(versions))

@@ -27,10 +27,10 @@ from tare.platforms.qemu.disk import prove_disk, require_bus
 from tare.platforms.qemu.disk_options import BUSES
 from tare.platforms.qemu.drive import DISK_DEVICE, DISK_NODE, DISK_THREAD
 from tare.platforms.qemu.kvm_trial import Answer
+from tare.platforms.qemu.machine import Asked
 from tare.platforms.qemu.memory import bound_to, online_nodes
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
-from tare.platforms.qemu.proofs import Asked
 from tare.platforms.qemu.qmp import Monitor
 
 

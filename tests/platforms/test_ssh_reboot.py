@@ -9,10 +9,9 @@ import pytest
 from tare.errors import InputError, MachineFault
 from tare.hosts import Completed
 from tare.hosts.ssh.host import SshHost
-from tare.platforms.ssh import reboot as rebooting
+from tare.platforms.ssh import platform as ssh_platform
 from tare.platforms.ssh.options import SshArmOptions
-from tare.platforms.ssh.platform import Ssh
-from tare.platforms.ssh.reboot import reboot
+from tare.platforms.ssh.platform import Ssh, reboot
 
 
 class Booting:
@@ -47,7 +46,7 @@ class Booting:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rebooting, "TRY_EVERY_S", 0.001)
+    monkeypatch.setattr(ssh_platform, "TRY_EVERY_S", 0.001)
 
 
 def as_host(machine: Booting) -> SshHost:

@@ -7,16 +7,18 @@ import contextlib
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
-from tare.hosts import OwnedProcess, start_owned
+from tare.hosts import Host, OwnedProcess, start_owned
 from tare.hosts.begun import begun
 from tare.hosts.trace.threads import run_delay, threads_of
-from tare.platforms.contract import Context, Machine, MachineSpec
+from tare.platforms import counted_time as counting
+from tare.platforms.contract import Context, Machine, MachineSpec, Shape
 from tare.platforms.guest_hello import first_hello, last_line
 from tare.platforms.linux.backed_disk import backed_disk, forget_backed
 from tare.platforms.linux.console import Console
@@ -28,15 +30,15 @@ from tare.platforms.linux.scheduling import Scheduled
 from tare.platforms.linux.sockets import reached
 from tare.platforms.qemu.command import Places, without_name
 from tare.platforms.qemu.confined import Confinement, prove_confined
-from tare.platforms.qemu.counted import let_go
-from tare.platforms.qemu.disk import moved, require_bus
+from tare.platforms.qemu.disk import moved, prove_disk, require_bus
 from tare.platforms.qemu.enlightenments import contradiction
+from tare.platforms.qemu.features import prove_features
 from tare.platforms.qemu.guest_kernel import kernel_differs
 from tare.platforms.qemu.halt_polling import hold_polling
+from tare.platforms.qemu.memory import prove_memory
 from tare.platforms.qemu.options import QemuOptions
-from tare.platforms.qemu.proofs import Asked
 from tare.platforms.qemu.qmp import Monitor
-from tare.platforms.qemu.threads import emulator_cpus
+from tare.platforms.qemu.threads import emulator_cpus, place_disk_thread, prove_placement
 
 if TYPE_CHECKING:
     from tare.agent.client import Hello
@@ -404,3 +406,104 @@ class QemuMachine(Machine):
 def fits_socket(folder: Path) -> bool:
     """Return whether sockets in ``folder`` have names short enough for the kernel."""
     return len(os.fsencode(folder / "console.sock")) <= _LONGEST_SOCKET
+
+
+async def let_go(
+    host: Host,
+    agent: Path,
+    name: str,
+    monitor: Monitor,
+    place: Path,
+    died: asyncio.Future[MachineFault],
+) -> Monitor:
+    """Start a guest at ten full minutes of its host's clock, and return its reopened monitor.
+
+    The agent on the host starts it, so that nothing crosses the network at that moment: the
+    guest's clock then has the same phase against the host's timers in each boot.
+
+    Args:
+        host: The host.
+        agent: The agent's program there.
+        name: The machine's name.
+        monitor: Its monitor, which is given up: QEMU speaks with one at a time.
+        place: The socket at which the monitor listens.
+        died: Set where QEMU ended.
+
+    Raises:
+        MachineFault: QEMU refused, or is gone.
+        TimeoutError: Its monitor did not listen again.
+    """
+    await monitor.close()
+    done = await host.run([str(agent), "cont", str(place)], timeout_s=counting.BEGUN_S)
+    if not done.ok:
+        raise MachineFault(f"QEMU did not run cont: {done.words()}")
+    again = Monitor(name, await reached(host, place, died))
+    await again.open()
+    return again
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was requested of one QEMU, and the monitor that reports what it did.
+
+    Args:
+        name: The machine's name.
+        options: Its options.
+        shape: Its size.
+        monitor: QEMU's monitor.
+        disk: The disk of its own, where it has one.
+    """
+
+    name: str
+    options: QemuOptions
+    shape: Shape
+    monitor: Monitor
+    disk: OwnDisk | None
+
+    async def proven(
+        self, host: Host, pid: int, vcpus: Sequence[int], cpus: Sequence[int]
+    ) -> Mapping[str, Any]:
+        """Bind the disk's thread where it was asked to run, and see that all is as asked.
+
+        Args:
+            host: Where it runs.
+            pid: QEMU's process.
+            vcpus: The threads of its vCPUs.
+            cpus: The CPUs that these are pinned to; empty: anywhere.
+
+        Returns:
+            What is recorded of the machine.
+
+        Raises:
+            MachineFault: Something is otherwise.
+        """
+        asked, online = self.options, host.topology().online
+        kept = host.topology().housekeeping
+        own: Mapping[int, list[int]] = {}
+        if asked.iothread_cpus is not None:
+            option = "iothread-cpus"
+            allowed = (
+                emulator_cpus(asked.iothread_cpus, cpus, online, option=option, housekeeping=kept)
+                or online
+            )
+            own = await place_disk_thread(host, self.name, self.monitor, allowed)
+        elsewhere = emulator_cpus(asked.emulator_cpus, cpus, online, housekeeping=kept)
+        record = {
+            **await prove_placement(host, self.name, pid, (*vcpus, *own), elsewhere),
+            **({"disk_thread": next(iter(own.values()))} if own else {}),
+            **await prove_features(self.name, asked.cpu_features, self.monitor),
+            **await prove_memory(
+                self.name,
+                self.shape,
+                host,
+                pid,
+                hugepages=asked.hugepages,
+                locked=asked.mlock,
+                touched=asked.prealloc,
+                node=asked.numa_node,
+            ),
+        }
+        if self.disk is not None:
+            maps = await host.read(f"/proc/{pid}/maps")
+            record["disk"] = await prove_disk(self.name, asked, self.monitor, self.disk, maps)
+        return record

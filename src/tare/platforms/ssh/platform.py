@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import start_owned
@@ -46,10 +49,12 @@ from tare.platforms.scheduling import NOTHING
 from tare.platforms.ssh.machine import SshMachine
 from tare.platforms.ssh.options import ANY, SshArmOptions
 from tare.platforms.ssh.reached import UNDOERS, Reached, reached
-from tare.platforms.ssh.reboot import reboot
 from tare.platforms.ssh.shown import Look, look, uncontrolled
 from tare.study.model.notes import ITSELF
 from tare.units import format_size
+
+if TYPE_CHECKING:
+    from tare.hosts.ssh.host import SshHost
 
 MIN_MEMORY = 16 << 20
 OWN_MEMORY = "the workloads share the machine's own"
@@ -59,6 +64,8 @@ NAME_ONE = "it measures a machine that exists: a study names one, as in {platfor
 NOT_ROOT = "without root there, programs of the toolbox and disks are not to be had"
 BECOME_ROOT = "let its user become root there: `sudo: true`"
 NO_REALTIME = f"its user may not have it (RLIMIT_RTPRIO, `ulimit -r`, is 0); {BECOME_ROOT}"
+ASK_S = 30.0
+TRY_EVERY_S = 1.0
 
 
 class Ssh(Platform[SshArmOptions]):
@@ -317,3 +324,44 @@ async def _agent_in(
             disk=disk,
             shares_clock=False,
         )
+
+
+async def reboot(host: SshHost, patience_s: float) -> None:
+    """Reboot a machine, and wait until it answers again.
+
+    Args:
+        host: The machine; it is connected to the new boot afterwards, with a new copy of the agent.
+        patience_s: Seconds that it may take.
+
+    Raises:
+        InputError: It refuses.
+        MachineFault: It did not come back, or did not reboot, in that time.
+    """
+    before = host.boot_id()
+    deadline = time.monotonic() + patience_s
+    # The connection may break before the answer comes.
+    with contextlib.suppress(MachineFault, OSError):
+        await host.run(["sync"], timeout_s=ASK_S)
+        asked = await host.run(["reboot"], timeout_s=ASK_S)
+        if not asked.ok:
+            raise InputError(
+                f"{host.name} refuses to reboot: {asked.words()}",
+                "leave `reboot` out, or let its user reboot it",
+            )
+    last = "it still runs the previous boot"
+    while time.monotonic() < deadline:
+        await asyncio.sleep(TRY_EVERY_S)
+        # A machine that comes up refuses connections, and then logins, for a while.
+        try:
+            async with asyncio.timeout(max(1.0, deadline - time.monotonic())):
+                await host.run(["true"])
+        except (MachineFault, InputError, OSError, TimeoutError) as error:
+            last = str(error) or "it did not answer"
+            continue
+        if host.boot_id() != before:
+            return
+    raise MachineFault(
+        f"{host.name} did not come back from its reboot within {patience_s:g} s: {last}",
+        "give it more time: `reboot-patience`",
+        transient=True,
+    )
