@@ -105,21 +105,21 @@ def test_no_metric_has_no_p() -> None:
 
 def test_shuffles_are_made_in_pieces_that_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
     pieces: list[int] = []
-    lag = module._lag
+    shuffled = module._shuffled
 
-    def watched(of: np.ndarray) -> np.ndarray:
-        pieces.append(of.shape[-2])
-        return lag(of)
+    def watched(*given: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        pieces.append(len(given[-1]))
+        return shuffled(*given)
 
-    monkeypatch.setattr(module, "_lag", watched)
+    monkeypatch.setattr(module, "_shuffled", watched)
     rows = np.random.default_rng(2).standard_normal((3, 8))
     whole = serial(rows)
-    assert pieces == [3, 999]
+    assert pieces == [999]
     # More than two million values at once are not.
     pieces.clear()
     serial(np.resize(rows, (300, 8)))
-    assert pieces == [300, (1 << 21) // 2400, 999 - (1 << 21) // 2400]
-    for room, expected in ((10 * 24, [3, *[10] * 99, 9]), (5, [3, *[1] * 999])):
+    assert pieces == [(1 << 21) // 2400, 999 - (1 << 21) // 2400]
+    for room, expected in ((10 * 24, [*[10] * 99, 9]), (5, [1] * 999)):
         pieces.clear()
         monkeypatch.setattr(module, "_CHUNK", room)
         again = serial(rows)
