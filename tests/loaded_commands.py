@@ -56,7 +56,7 @@ class Commands:
             return _installed(words, limit_s)
         try:
             there = self._started()
-            if not _can_fork(self._began_with):
+            if not _can_fork(self._began_with, os.environ):
                 return _installed(words, limit_s)
             return self._forked(there, words, limit_s)
         finally:
@@ -137,13 +137,13 @@ def _read(files: Sequence[int], limit_s: float) -> tuple[list[str], bool]:
     return texts, in_time
 
 
-def _can_fork(began_with: Mapping[str, str]) -> bool:
-    """Return whether the environment differs only in what a command reads as it runs."""
+def _can_fork(began_with: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Return whether two environments differ only in what a command reads as it runs."""
 
     def read_at_start(variables: Mapping[str, str]) -> dict[str, str]:
         return {k: v for k, v in variables.items() if k.startswith(AT_START)}
 
-    return read_at_start(os.environ) == read_at_start(began_with)
+    return read_at_start(now) == read_at_start(began_with)
 
 
 def _installed(words: tuple[str, ...], limit_s: float) -> subprocess.CompletedProcess[str]:
