@@ -90,7 +90,7 @@ def collected() -> Iterator[None]:
             gc.collect()
             time.sleep(0.0005)
 
-    # What there is already is left out, so that the collections follow each other closely.
+    # Collections skip existing objects, so that they follow each other closely.
     gc.freeze()
     thread = threading.Thread(target=collect)
     thread.start()
