@@ -338,7 +338,7 @@ def test_where_blocks_hang_together_an_interval_is_widened_before_it_declares() 
     assert slight.widened > 2
     assert slight.adjusted_p is not None and slight.adjusted_p < 0.05, "blocks by themselves"
     assert slight.verdict == "inconclusive"
-    assert "it seems to drift over the blocks" in slight.sentence
+    assert "It seems to drift over the blocks" in slight.sentence
     assert any("times as wide" in flag.text for flag in slight.flags)
     assert large.verdict == "worse", "what is large is told all the same"
     assert some(slight.interval).low < some(slight.student_t).low, "the ordinary one stands beside"
