@@ -236,7 +236,7 @@ def _sentence(comparison: Comparison, arm: str, costs: Sequence[ResourceCost], b
         return "No headline metric was measured in blocks that it shares with the baseline."
     sentences = resource_sentences(costs, brief=brief)
     if slow := [cost for cost in costs if cost.interval is not None and _has_slow_boots(cost)]:
-        sentences.append(f"Slow boots are included in {_names(slow)}.")
+        sentences.append(f"Boots that seem slow are included in {_names(slow)}.")
     lost = next((r for r in comparison.failures if r.arm == arm and r.failed.count), None)
     if lost is not None:
         sentences.append(f"{lost.failed.count} of its {lost.failed.total} cells failed.")
