@@ -304,11 +304,7 @@ class BatchRunner:
         }
         companions |= await self._own_ends(placing, companions)
         own = placing.outside() if bridged and not {PEER, ORIGIN} <= companions.keys() else {}
-        other_end = companions.get(PEER)
-        if other_end is None and placing.connection is not None and placing.connection.own_ends:
-            # A cluster has no machine for this role: one of its slaves reaches the subject, too.
-            other_end = next(iter(companions.values()), None)
-        peer = await self._peer(placing, subject, other_end, own.get("client", ()))
+        peer = await self._peer(placing, subject, companions, own.get("client", ()))
         topologies: list[Topology] = [] if peer is None else [Pair(subject, peer)]
         if peer is not None and bridged:
             machines = await set_up_proxied(placing, subject, peer, companions, own, watch)
@@ -333,22 +329,28 @@ class BatchRunner:
         self,
         placing: BatchPlacement,
         subject: Machine,
-        companion: Machine | None,
+        companions: Mapping[str, Machine],
         cpus: tuple[int, ...],
     ) -> Peer | None:
-        """Return the peer: a machine, or else a process on the host; None: none reaches it."""
+        """Return the peer: the machine of that role, or else a process on the host.
+
+        A cluster on a network that no process reaches has none.
+        """
         if placing.connection is None:
             return None
-        network = placing.connection.network
+        network, cluster = placing.connection.network, placing.batch.placement.cluster
+        alone = cluster is not None and placing.connection.own_ends
+        # Where there is no peer, a slave proves the network.
+        companion = next(iter(companions.values()), None) if alone else companions.get(PEER)
         if companion is not None:
             peer = Peer(companion, network)
-        elif placing.connection.own_ends:
+        elif alone:
             return None
         else:
             starting = started_peer(placing.home.context, network, placing.specs[SUBJECT], cpus)
             peer = await placing.machines.enter_async_context(starting)
         await while_alive((subject, peer.machine), peer.prove(subject), *placing.lost)
-        return peer
+        return None if alone else peer
 
     async def _silence(self, placing: BatchPlacement, roles: Roles, cell: Cell) -> str:
         """Return why a cell cannot use the network that earlier cells used; empty if it can."""
