@@ -55,6 +55,11 @@ NOTE = (
     "and removes; client, server and origin are machines on it"
 )
 
+SIMULATED = (
+    "loads over an isolated network were measured against a simulator only, where local agents "
+    "played the machines; no real host has confirmed it"
+)
+
 
 @dataclass(frozen=True)
 class IsolatedNic:
@@ -91,17 +96,20 @@ def isolated_nic(link: Link, prefix: str = MAC_PREFIX) -> IsolatedNic:
     return IsolatedNic(link.interface, mac, f"{link.address}/{link.prefix}", link.mtu)
 
 
-def isolating_network(stated: Statement, options: VendorOptions) -> Statement:
+def isolating_network(
+    stated: Statement, options: VendorOptions, tried: str = SIMULATED
+) -> Statement:
     """Return a statement with an isolated network, or with the given one if the arm asks for it.
 
     Args:
         stated: What the platform states otherwise.
         options: The arm's options.
+        tried: What confirms loads over such a network.
     """
     if options.network_way == GIVEN:
         return dialling_network(stated, options)
     able = stated.capabilities
-    able = replace(able, notes=(*able.notes, NOTE))
+    able = replace(able, notes=(*able.notes, NOTE, tried))
     return replace(
         stated, capabilities=able, network=NetworkWays(unprivileged=frozenset({ISOLATED}))
     )
