@@ -20,6 +20,8 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     # What the channel needs comes first, so that the agent can speak early.
     "virtio": ("virtio_pci", "virtio_console", "virtio_net", "virtio_blk"),
     "virtio-mmio": ("virtio_mmio", "virtio_console", "virtio_net", "virtio_blk"),
+    # What a guest needs that runs guests of its own; one of the two fits its processor.
+    "outer": ("kvm_amd", "kvm_intel"),
     "vsock": ("vmw_vsock_virtio_transport",),
     "virtio-scsi": ("virtio_scsi", "sd_mod"),
     "nvme": ("nvme",),

@@ -15,6 +15,7 @@ from tare.platforms.qemu.halt_polling import lacking_polling
 from tare.platforms.qemu.huge_pages import lacking_pages
 from tare.platforms.qemu.memory import lacking_node
 from tare.platforms.qemu.microvm import lacking_frequency
+from tare.platforms.qemu.nested import lacking_nesting
 from tare.platforms.qemu.offer import Offer
 from tare.platforms.qemu.options import QemuOptions
 from tare.programs import QEMU, TASKSET
@@ -94,7 +95,13 @@ async def lacking_here(
             return f"this QEMU knows no CPU model {model}", f"{offer.program} -cpu help"
         if options.accelerator == "tcg" and model == "host":
             return "the CPU model host needs kvm", "leave `cpu` out, or use `cpu: max`"
-    for lacking in (lacking_switches, lacking_frequency, nic.lacking_vhost, nic.lacking_way):
+    for lacking in (
+        lacking_switches,
+        lacking_frequency,
+        nic.lacking_vhost,
+        nic.lacking_way,
+        lacking_nesting,
+    ):
         if problem := await lacking(host, options):
             return problem
     if (await host.run(["taskset", "--version"], timeout_s=30)).returncode:

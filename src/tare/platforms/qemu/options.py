@@ -35,6 +35,11 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
         description="`kvm` runs guests on the processor itself; `tcg` emulates it in software, "
         "which shows behaviour but not hardware speed.",
     )
+    nested: bool = Field(
+        default=False,
+        description="With kvm: measure a machine in a machine. The outer one has the arm's CPUs "
+        "and runs QEMU with KVM; the inner one is measured. Without disks, toolbox and network.",
+    )
     extra_args: tuple[str, ...] = Field(
         default=(),
         max_length=64,
@@ -209,11 +214,28 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
                         f"{name} needs `accelerator: kvm`: tcg emulates the processor by itself, "
                         "and has nothing of the kind"
                     )
+        if self.nested:
+            self._can_nest()
         if self.hugepage_size is not None and not self.hugepages:
             raise ValueError("hugepage-size needs `hugepages: true`")
         if self.prealloc and self.hugepages:
             raise ValueError("huge pages are always touched at the start; remove `prealloc`")
         return self
+
+    def _can_nest(self) -> None:
+        """Raise ValueError if an option cannot apply to a machine in a machine."""
+        for name, fits in (
+            ("accelerator: kvm", self.accelerator == "kvm"),
+            ("devices: paravirtual", self.devices == "paravirtual"),
+            ("machine: q35", self.machine == "q35"),
+        ):
+            if not fits:
+                raise ValueError(f"`nested: true` needs `{name}`")
+        if self.enlightenments.asks or self.nohz_full:
+            raise ValueError(
+                "`nested: true` takes no enlightenments and no nohz-full: they would be the outer "
+                "machine's"
+            )
 
     def _is_a_function(self) -> None:
         """Raise ValueError unless all that is asked for can be had with a virtual function."""
@@ -261,6 +283,7 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
             f"CPU features {' '.join(self.cpu_features)}": bool(self.cpu_features),
             "one thread": self.accelerator == "tcg" and self.threads == "single",
             self.enlightenments.words(): bool(self.enlightenments.words()),
+            "a machine in a machine": self.nested,
             "idle guests keep their CPU": self.cpu_pm,
             f"halt polling {format_duration(self.halt_poll or 0)}": self.halt_poll is not None,
         }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import Host
-from tare.images.guest_image import GuestImage
+from tare.images.guest_image import GuestImage, build_guest_image
 from tare.images.host_kernel import HOST
 from tare.images.kernels import is_file_name
 from tare.images.ship import at_host
@@ -41,7 +41,7 @@ from tare.platforms.linux.scheduling import LINUX_KNOBS, Scheduled, linux_knobs
 from tare.platforms.linux.sriov import FUNCTION, FUNCTION_WRITE, rebind
 from tare.platforms.linux.tickless import require_tickless, tickless_arguments, tickless_cpus
 from tare.platforms.linux.writes import FOLDER, GROUPS, NETWORK, PROCESS, SETTINGS
-from tare.platforms.qemu import kvm_memory, nic
+from tare.platforms.qemu import kvm_memory, nested, nic
 from tare.platforms.qemu import kvm_trial as probe
 from tare.platforms.qemu.command import PROGRAM, Places, command, kernel_arguments, trial
 from tare.platforms.qemu.confined import KVM, TUN, confined_as, confinement
@@ -66,6 +66,12 @@ MIN_MEMORY = 96 << 20
 """The least with which the real-time image boots to the agent's hello; `tare help images`."""
 
 _PROBE_SHAPE = Shape(vcpus=1, memory=256 << 20)
+_WAYS = NetworkWays(
+    rooted=frozenset({"tap", "macvtap", "sriov", "user"}),
+    unprivileged=frozenset({"user"}),
+    device="/dev/net/tun",
+)
+INNER_ALONE = "a machine in a machine has neither disks nor a network; measure it without"
 _CREATED = "/dev/kvm opens and creates a virtual machine"
 _EMULATED = "QEMU emulates a processor here"
 
@@ -115,8 +121,10 @@ class Qemu(Platform[QemuOptions]):
                 neighbours=True,
                 notes=tuple(notes),
                 knobs=LINUX_KNOBS,
-                disk=frozenset({options.bus}),
-                toolbox=frozenset({"disk"}),
+                disk=frozenset() if options.nested else frozenset({options.bus}),
+                no_disk=INNER_ALONE if options.nested else "",
+                toolbox=frozenset() if options.nested else frozenset({"disk"}),
+                no_network=INNER_ALONE if options.nested else "",
             ),
             kernel="the guest image's",
             channel="virtio-serial port; with emulated devices a second serial port",
@@ -130,13 +138,9 @@ class Qemu(Platform[QemuOptions]):
             emulated=not kvm,
             host_boot=KVM_BOOT if kvm else ANY_BOOT,
             boots_image=True,
-            network=NetworkWays(
-                rooted=frozenset({"tap", "macvtap", "sriov", "user"}),
-                unprivileged=frozenset({"user"}),
-                device="/dev/net/tun",
-            ),
-            boot_s=2.5,
-            emulated_boot_s=10.0,
+            network=NetworkWays() if options.nested else _WAYS,
+            boot_s=10.0 if options.nested else 2.5,
+            emulated_boot_s=180.0 if options.nested else 10.0,
         )
 
     def writes(self, options: QemuOptions) -> tuple[Write, ...]:
@@ -226,6 +230,17 @@ class Qemu(Platform[QemuOptions]):
         await require_whole_pages(context.host, options, shape)
         image = await image_for(context, _kernel(context, realtime), options.needs, shape)
         require_tickless(options.nohz_full, image, shape.vcpus)
+        if options.nested:
+            outer = await build_guest_image(
+                context.builder,
+                _kernel(context, realtime),
+                needs=nested.NEEDS,
+                agent=context.agent,
+                cache=context.cache,
+                release=context.release,
+                runs_on=context.host,
+            )
+            image = await nested.outer_image(context.builder, outer, image, context.cache)
         # Machines that start at the same moment should not have to wait for it.
         await _at_host(context.host, image)
         offer = await offer_of(context.host, context.cache, options.accelerator)
@@ -436,8 +451,13 @@ async def launch(
         words += await frequency_words(context.host, options)
         words += tickless_arguments(options.nohz_full, spec.shape.vcpus)
         words += options.guest_arguments
+        shape = spec.shape
+        if options.nested:
+            outside = kernel_arguments(options, counted=context.counted)
+            words = nested.outer_arguments(outside, words, shape)
+            shape = nested.outer_shape(shape)
         argv = command(
-            options, there, spec.name, spec.shape, places, append=words, link=link, vhost=vhost
+            options, there, spec.name, shape, places, append=words, link=link, vhost=vhost
         )
         argv[0] = program
         around = nic.around(link)
