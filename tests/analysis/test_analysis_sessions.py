@@ -131,7 +131,7 @@ def test_few_rounds_are_preliminary_however_many_blocks_they_have() -> None:
     assert "6 rounds are the least for a verdict" in vm.sentence
     notes = " ".join(comparison.notes)
     assert "different boots of rack-3: within one round of sessions arm and session cannot" in notes
-    assert "rests on 4 rounds, not on 40 blocks" in notes
+    assert "rest on 4 rounds, not on 40 blocks" in notes
     assert "The A/A pair is of one boot" in notes
 
 
@@ -158,14 +158,14 @@ def test_sessions_of_one_boot_count_as_one() -> None:
     assert effect_of(run).blocks == 3
     notes = " ".join(compare_runs([run]).notes)
     assert "their rounds count as one: 2 with 1." in notes
-    assert "rests on 3 rounds, not on 8 blocks" in notes
+    assert "rest on 3 rounds, not on 8 blocks" in notes
 
 
 def test_deviation_from_the_plan_is_noted() -> None:
     run = swapped(2, 1, lambda *_: 0.0, order=lambda s: [s[0], s[1], s[3], s[2]])
     notes = " ".join(compare_runs([run]).notes)
     assert "not as planned: session 4 before session 3." in notes
-    assert "first in as many rounds (a in 2, b in 0)" in notes
+    assert "came first in different numbers of rounds (a in 2, b in 0)" in notes
     planned_so = swapped(2, 1, lambda *_: 0.0)
     assert "as planned" not in " ".join(compare_runs([planned_so]).notes)
 
