@@ -126,7 +126,7 @@ def test_one_command_waits_for_each_swap(computer: Computer, tmp_path: Path) -> 
     assert len({event["booted"] for event in of_type(folder, "session_started")}) == 4
     assert not of_type(folder, "run_resumed")
     page = (folder / "report.html").read_text()
-    assert "rests on 2 rounds, not on 2 blocks" in page
+    assert "rest on 2 rounds, not on 2 blocks" in page
     assert "rounds count as one" not in page
 
 
