@@ -133,7 +133,7 @@ def plain_singles(
 
 @pytest.mark.parametrize("step", [1, 3, 10**9])
 @pytest.mark.parametrize("confidence", [0.95, 0.5])
-def test_blocks_repeats_and_iterations_are_drawn_anew(
+def test_blocks_repeats_and_iterations_are_redrawn(
     monkeypatch: pytest.MonkeyPatch, confidence: float, step: int
 ) -> None:
     arm = both(with_junk(ARM), with_junk(scaled(ARM, -20, 1)))

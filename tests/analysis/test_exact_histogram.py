@@ -46,7 +46,7 @@ def test_a_quantile_is_of_the_next_whole_rank_but_for_rounding() -> None:
     assert FEW.quantile((4 + 1.25e-9) / 10) == 20.5
 
 
-def test_a_rank_lies_within_the_ends_of_its_bin() -> None:
+def test_rank_is_within_the_ends_of_its_bin() -> None:
     assert [FEW.bin_ends(rank) for rank in (1, 2, 4, 5, 6, 7, 10)] == [
         (10, 12), (12, 16), (12, 16), (20, 21), (20, 21), (40, 50), (40, 50),
     ]  # fmt: skip

@@ -35,7 +35,7 @@ def test_it_is_the_intercept_and_its_error(
     assert found == pytest.approx(intercept(d, x, confidence), rel=1e-12)
 
 
-def test_it_does_not_hang_on_the_unit_of_positions() -> None:
+def test_result_does_not_depend_on_the_unit_of_positions() -> None:
     near = at_equal_positions(DIFFERENCES, [value / 100 for value in LATER], 0.9)
     assert near == pytest.approx(intercept(DIFFERENCES, LATER, 0.9), rel=1e-12)
 

@@ -60,7 +60,7 @@ def ends_by_hand(values: list[float], confidence: float) -> tuple[float, float] 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 7, 8, 11, 20, 41])
 @pytest.mark.parametrize("confidence", [0.01, 0.2, 0.4, 0.5, 0.75, 0.9, 0.95, 0.99])
-def test_a_medians_interval_lies_between_two_order_statistics(n: int, confidence: float) -> None:
+def test_interval_of_a_median_is_between_two_order_statistics(n: int, confidence: float) -> None:
     values = np.random.default_rng(n).standard_normal(n).tolist()
     expected = ends_by_hand(values, confidence)
     found = median_interval(values, confidence)

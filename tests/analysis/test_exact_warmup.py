@@ -57,7 +57,7 @@ def test_change_points_are_the_cheapest(penalty: float | None) -> None:
     assert any(expected) or penalty == 40.0
 
 
-def test_changes_do_not_hang_on_where_a_scale_begins_nor_on_its_unit() -> None:
+def test_changes_do_not_depend_on_a_scales_origin_or_unit() -> None:
     series = SERIES[0]
     expected = warmup.change_points(series, 8.0)
     assert expected
