@@ -1,4 +1,4 @@
-"""What a mean over boots hides, in whole comparisons: it is told, and nothing is called equal."""
+"""Findings on what a mean over boots hides are reported, and nothing is called equal then."""
 
 from __future__ import annotations
 
