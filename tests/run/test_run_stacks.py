@@ -211,4 +211,5 @@ def test_a_guest_and_its_host_show_the_same_gaps(
     assert {row["side"] for row in rows} == {"host", "guest"}
     # The guest's own tick interrupts its measuring thread; the host gave the CPU to the neighbour.
     assert any(row["comm"] == "tare-tick" and row["side"] == "guest" for row in rows)
-    assert any("cpu-load" in row["comm"] + row["what"] for row in rows if row["side"] == "host")
+    # The neighbour's thread is one of QEMU's too.
+    assert any("TCG" in row["comm"] + row["what"] for row in rows if row["side"] == "host")
