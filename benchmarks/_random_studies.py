@@ -205,7 +205,7 @@ def _random_metrics(rng: np.random.Generator, arms: list[str]) -> tuple[TrueMetr
     count = int(rng.choice([1, 2, 3, 5, 8, 15]))
     spread = float(rng.choice([0.003, 0.01, 0.03, 0.1]))
     law: Law = rng.choice(["normal", "normal", "heavy", "skewed"])
-    # Some arms are like the baseline in everything, others cost the same in everything.
+    # Some arms equal the baseline in everything; others cost the same in everything.
     plans = {arm: str(rng.choice(["equal", "alike", "any", "any"])) for arm in arms}
     alike = {arm: float(rng.choice(COSTS)) for arm in arms}
     found = []

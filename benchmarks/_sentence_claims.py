@@ -105,7 +105,7 @@ class Truth:
     def log_cost(self, key: Key, arm: str, baseline: str, *, mean: bool | None = None) -> float:
         """Return the logarithm of an arm's true cost; the twin counts with its baseline."""
         metric = self.metric(key)
-        # For tails and maxima, the median is estimated, and slow boots hardly change it.
+        # The estimate of tails and maxima is the median, which slow boots hardly move.
         default = not self.typical and metric.metric.kind == "typical"
         over_all = default if mean is None else mean
         return self._side(metric, arm, over_all) - self._side(metric, baseline, over_all)
@@ -235,7 +235,7 @@ _SLOW_INCLUDED = re.compile(r"Boots that seem slow are included in (.+?)\.")
 
 
 def slow_included(text: str) -> frozenset[str]:
-    """Return the resources whose answer states that slow boots are included."""
+    """Return the resources whose answer reports that slow boots are included."""
     found = _SLOW_INCLUDED.search(text)
     return (
         frozenset(_OF_LABEL[label.lower()] for label in _labels(found[1])) if found else frozenset()
@@ -396,7 +396,7 @@ _SHAPES = (
 
 
 @dataclass(frozen=True)
-class _StatedEffect:
+class _Claimed:
     """What the sentence of an effect is about.
 
     Args:
@@ -461,9 +461,7 @@ def effect_claims(truth: Truth, effect: Effect, prefix: str = "") -> Iterator[Cl
     left_out = _LEFT_OUT.search(text) is not None or " failed in " in text
     # A sentence that says so is about the mean of all boots, slow ones included.
     slow = _SLOW_BOOTS.search(text) is not None or "× slow (" in text
-    stated = _StatedEffect(
-        replace(truth, typical=False) if slow else truth, effect, without, left_out
-    )
+    claimed = _Claimed(replace(truth, typical=False) if slow else truth, effect, without, left_out)
     short = _LEFT_OUT.sub("", _SLOW_BOOTS.sub("", _WITHOUT.sub("", text)))
     matches = ((name, pattern.fullmatch(short)) for name, pattern in _SHAPES)
     name, found = next((each for each in matches if each[1] is not None), ("", None))
@@ -471,12 +469,12 @@ def effect_claims(truth: Truth, effect: Effect, prefix: str = "") -> Iterator[Cl
         yield Claim(UNKNOWN, False, text)
         return
     words = found.groupdict()
-    yield from _interval_claim(stated, words, text, prefix)
+    yield from _interval_claim(claimed, words, text, prefix)
     if name == "declared":
         kind = f"{prefix}effect: {words['word']}"
-        yield Claim(kind, _agrees(stated.worse, words["word"]), text)
+        yield Claim(kind, _agrees(claimed.worse, words["word"]), text)
     elif name == "equivalent":
-        yield _equivalent_claim(stated, words, text, prefix)
+        yield _equivalent_claim(claimed, words, text, prefix)
         if words.get("slow"):
             yield from slow_claims(truth, effect, words["slow"], text, prefix)
         if words.get("rare"):
@@ -486,7 +484,7 @@ def effect_claims(truth: Truth, effect: Effect, prefix: str = "") -> Iterator[Cl
     elif name == "preliminary":
         yield Claim(f"{prefix}effect: preliminary", effect.blocks < int(words["least"]), text)
     else:
-        yield _open_claim(stated, words["open"], text, prefix)
+        yield _open_claim(claimed, words["open"], text, prefix)
         yield from _reasons(truth, effect, words["why"], text, prefix)
 
 
@@ -502,23 +500,23 @@ def slow_claims(
 
 
 def _interval_claim(
-    stated: _StatedEffect, words: Mapping[str, str | None], text: str, prefix: str
+    claimed: _Claimed, words: Mapping[str, str | None], text: str, prefix: str
 ) -> Iterator[Claim]:
-    effect = stated.effect
+    effect = claimed.effect
     low, high = words.get("low"), words.get("high")
     if low is None or high is None:
         return
     if effect.scale == "difference":
         ends = quantity(low, effect.unit), quantity(high, effect.unit)
-        held = ends[0][0] - ends[0][1] <= stated.difference <= ends[1][0] + ends[1][1]
+        held = ends[0][0] - ends[0][1] <= claimed.difference <= ends[1][0] + ends[1][1]
         yield Claim(f"{prefix}effect: interval of a difference", held, text)
     else:
         kind = "typical" if effect.kind == "typical" else "tails and maxima"
-        yield Claim(f"{prefix}effect: interval ({kind})", inside(stated.cost, low, high), text)
+        yield Claim(f"{prefix}effect: interval ({kind})", inside(claimed.cost, low, high), text)
 
 
 def direction_is_true(truth: Truth, effect: Effect, word: str) -> bool:
-    return _agrees(_StatedEffect(truth, effect, (), False).worse, word)
+    return _agrees(_Claimed(truth, effect, (), False).worse, word)
 
 
 def _agrees(more: float, word: str) -> bool:
@@ -528,31 +526,31 @@ def _agrees(more: float, word: str) -> bool:
 
 
 def _equivalent_claim(
-    stated: _StatedEffect, words: Mapping[str, str | None], text: str, prefix: str
+    claimed: _Claimed, words: Mapping[str, str | None], text: str, prefix: str
 ) -> Claim:
-    margin, effect = words["margin"] or "", stated.effect
+    margin, effect = words["margin"] or "", claimed.effect
     if effect.scale == "difference":
         size, step = quantity(margin, effect.unit)
-        held = abs(stated.difference) <= size + step
+        held = abs(claimed.difference) <= size + step
         return Claim(f"{prefix}effect: equivalent (difference)", held, text)
     share = (number(margin.removesuffix(" %")) + rounding(margin.removesuffix(" %"))) / 100
-    return Claim(f"{prefix}effect: equivalent", within(stated.cost, share), text)
+    return Claim(f"{prefix}effect: equivalent", within(claimed.cost, share), text)
 
 
-def _open_claim(stated: _StatedEffect, words: str, text: str, prefix: str) -> Claim:
-    effect = stated.effect
+def _open_claim(claimed: _Claimed, words: str, text: str, prefix: str) -> Claim:
+    effect = claimed.effect
     kind = f"{prefix}effect: a cost up to … is not excluded"
     if words == "no cost is excluded":
         return Claim(f"{prefix}effect: no cost is excluded", True, text)
     if effect.scale == "difference":
-        true = stated.worse
+        true = claimed.worse
     else:
-        cost = stated.cost
+        cost = claimed.cost
         true = (max(cost, 1 / cost) if effect.better == "neither" else cost) - 1
     if re.fullmatch(
         "the interval by itself excludes every (?:cost|difference), but no gain is shown", words
     ):
-        # This is about the interval alone, which is counted separately.
+        # This is about the interval alone, which is counted by itself.
         return Claim(f"{prefix}effect: by itself excludes every cost", True, text)
     found = re.fullmatch(r"a (?:cost|difference) up to (.+) is not excluded", words)
     if found is None:

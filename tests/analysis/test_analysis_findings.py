@@ -74,7 +74,7 @@ def test_two_modes_of_boots_are_in_the_effect_and_on_the_first_screen(blocks: in
     assert flag.text.startswith(
         "the boots of vm seem to form two groups, which an average hides (dip"
     )
-    assert any("the boots of vm seem to form two groups" in said for said in finding_notes(found))
+    assert any("the boots of vm seem to form two groups" in note for note in finding_notes(found))
     assert not any(flag.kind == "two-humped" for flag in of(found, "other").flags)
 
 
