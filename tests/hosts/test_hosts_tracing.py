@@ -194,6 +194,29 @@ async def test_a_host_whose_time_is_not_its_own_is_left_alone_while_it_is_record
     assert "dropped events" in asked
 
 
+@needs_root
+async def test_what_is_being_read_when_a_recording_ends_is_kept(
+    host: Host, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, ended, finished = asyncio.Event(), asyncio.Event(), []
+
+    async def look(self: HostRecorder) -> None:
+        begun.set()
+        await ended.wait()
+        finished.append("read")
+
+    monkeypatch.setattr(HostRecorder, "_look", look)
+    try:
+        async with host_recorder(host, ledger) as recorder:
+            await recorder.begin(host.topology().online, [])
+            await begun.wait()
+            asyncio.get_running_loop().call_later(0.2, ended.set)
+            await recorder.end()
+    except NoTracing as why:
+        pytest.skip(str(why))
+    assert finished == ["read"]
+
+
 IN_A_CONTAINER = """
 import asyncio, sys
 from pathlib import Path

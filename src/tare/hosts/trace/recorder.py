@@ -150,6 +150,7 @@ class HostRecorder:
         self._cpus: tuple[int, ...] = ()
         self._taken = _Taken()
         self._drain: asyncio.Task[None] | None = None
+        self._over = asyncio.Event()
         self._began_ns = 0
 
     async def begin(self, cpus: Sequence[int], threads: Sequence[int]) -> None:
@@ -178,6 +179,7 @@ class HostRecorder:
             await self.abandon()
             raise NoTracing(f"the kernel's tracer cannot be set up: {error}") from error
         if self._looks:
+            self._over.clear()
             self._drain = asyncio.create_task(self._look())
 
     async def end(self) -> Recording:
@@ -209,9 +211,10 @@ class HostRecorder:
 
     async def _stop(self) -> None:
         drain, self._drain = self._drain, None
+        self._over.set()
         await self._write("tracing_on", "0")
         if drain is not None:
-            drain.cancel()
+            # It ends by itself: what it is reading would otherwise be lost.
             await asyncio.gather(drain, return_exceptions=True)
         for event in self._enabled:
             await self._write(f"events/{event}/enable", "0")
@@ -279,14 +282,19 @@ class HostRecorder:
         await self._host.write(path, (wanted or "pid == 0").encode())
 
     async def _look(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
+        while not await self._is_over():
             for cpu in self._cpus:
                 if await self._stat(self._instance, cpu, "bytes") > BUFFER_KIB * 1024 // 2:
                     await self._read(self._instance, cpu)
             for cpu in self._online:
                 if await self._stat(self._wakes, cpu, "bytes") > WAKES_KIB * 1024 // 2:
                     await self._read(self._wakes, cpu)
+
+    async def _is_over(self) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_EVERY_S):
+                await self._over.wait()
+        return self._over.is_set()
 
     async def _stat(self, instance: Path, cpu: int, name: str) -> int:
         text = (await self._host.read(instance / f"per_cpu/cpu{cpu}/stats")).decode()
