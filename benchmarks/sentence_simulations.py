@@ -356,7 +356,7 @@ def simulate(studies: int, first: int = 0, *, every: int = 4) -> tuple[list[Kind
 def table(kinds: Sequence[Kind], studies: int) -> str:
     """Return the kinds as Markdown."""
     lines = [
-        f"{studies:,} random studies; by `make simulations`.",
+        f"{studies:,} random studies; `make simulations` draws {STUDIES:,}.",
         "",
         "| kind of sentence | produced | false | share (interval) | in hard studies | at most |",
         "|---|---:|---:|---:|---:|---:|",
