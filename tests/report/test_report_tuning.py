@@ -94,7 +94,7 @@ def rows(data: TuningData, name: str) -> dict[str, dict[str, str]]:
 def test_the_section_separates_what_to_change_from_what_not(tmp_path: Path) -> None:
     data = section_of(written(tmp_path))
     change = rows(data, "tuning-change")["disk-aio: threads → native"]
-    assert change["gain"].startswith("tick latency -20 % (-")
+    assert change["gain"].startswith("tick latency −20 % (−")
     assert "aio=native" in change["qemu"]
     assert "io='native'" in change["libvirt"]
     assert change["proxmox"] == "qm set VMID --scsi0 STORAGE:VOLUME,aio=native"
@@ -115,7 +115,7 @@ def test_an_interaction_names_both_changes(tmp_path: Path) -> None:
     [together] = rows(data, "tuning-interactions").values()
     assert together["changes"] == "disk-aio: threads → io_uring and iothread: false → true"
     # 0.9 with both, 1.2 and 1.0 with one each: the second is worth 25 % more with the first.
-    assert together["together"].startswith("tick latency -25 %")
+    assert together["together"].startswith("tick latency −25 %")
 
 
 def test_few_blocks_recommend_nothing(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_few_blocks_recommend_nothing(tmp_path: Path) -> None:
     assert data.change is None and data.avoid is None
     assert "preliminary" in data.lead
     why = rows(data, "tuning-undecided")["disk-aio: threads → native"]["why"]
-    assert why.startswith("3 blocks, 6 are needed; so far tick latency -20 %")
+    assert why.startswith("3 blocks, 6 are needed; so far tick latency −20 %")
 
 
 def test_the_page_shows_the_section_and_its_plan(tmp_path: Path) -> None:

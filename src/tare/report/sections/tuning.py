@@ -148,7 +148,7 @@ class _Words:
         return f"{self._names.name(Part.of(effect.key))} {metric_name(effect.key.metric)}"
 
     def size(self, effect: TuningEffect) -> str:
-        """Return a metric's change, such as ``switch latency -12 % (-14 % to -10 %)``.
+        """Return a metric's change, such as ``switch latency −12 % (−14 % to −10 %)``.
 
         A change that is an average over the matrix's other settings says so.
         """
@@ -308,7 +308,7 @@ def _interval(effect: TuningEffect) -> str:
 
 
 def _percent(ratio: float) -> str:
-    """Return a ratio as a signed change: 0.88 is ``-12 %``."""
+    """Return a ratio as a signed change: 0.88 is ``−12 %``."""
     change = ratio - 1
-    sign = "+" if change > 0 else "-" if change < 0 else ""
+    sign = "+" if change > 0 else "−" if change < 0 else ""
     return f"{sign}{percent(abs(change))}"
