@@ -72,7 +72,9 @@ def test_few_blocks_give_sizes_without_interval_or_equality(
         {row["low"] for row in csv.DictReader(slowdowns_table(each).csv().splitlines())}
         for each in (few, effects)
     ]
-    assert ends[0] == {""} and "2.0" in ends[1]
+    assert ends[0] == {""}
+    # The intervals include what rounding of the recorded values hides.
+    assert all(1.9 < float(low) <= 2.0 for low in ends[1])
 
 
 def test_where_more_is_better_half_the_value_is_a_slowdown_of_two(run: RunData) -> None:

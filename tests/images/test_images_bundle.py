@@ -281,7 +281,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
         adds(Entry(path=f"{TREE}/h", kind="hardlink", target=f"{TREE}/bin")), "no earlier file",
     ),
     "a folder with content": (
-        adds(Entry(path=f"{TREE}/x", kind="folder", size=1, sha256="a" * 64)), "is no file",
+        adds(Entry(path=f"{TREE}/x", kind="folder", size=1, sha256="a" * 64)), "is not a file",
     ),
     "a file without digest": (adds(Entry(path=f"{TREE}/x", size=1)), "lacks its digest"),
     "a link to nothing": (adds(Entry(path=f"{TREE}/x", kind="link")), "lacks its digest or target"),

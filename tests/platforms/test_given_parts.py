@@ -21,6 +21,7 @@ from tare.platforms.existing_network import (
     source_towards,
 )
 from tare.platforms.linux.network import chosen_way, offered_network, with_network
+from tare.platforms.vendors.isolated_network import without_isolated
 from tare.registry import installed
 from tare.run.catalog import build_catalog
 from tare.run.preflight.unmet_needs import lacking, lacking_loads, unmet
@@ -111,7 +112,7 @@ async def test_what_it_cannot_carry_is_skipped_by_reason(scenario: str, words: s
     assert reason.startswith(words) and bool(reason) == bool(words)
 
 
-async def test_a_container_of_incus_has_none() -> None:
+async def test_a_container_of_incus_has_an_isolated_network_and_no_given_one() -> None:
     text = study_of("bare-live").decode()
     arm = "{platform: incus, type: container%s}"
     medium = "{platform: 'bare-live', medium: 'tare-cfg.img'}"
@@ -121,9 +122,16 @@ async def test_a_container_of_incus_has_none() -> None:
         return parse_study(text.replace(medium, arm % more).encode(), "c.yaml", build_catalog())
 
     study = parsed("")
-    stated = installed().platforms["incus"].stated(study.arms["vm"].options)
-    found = lacking(WORKLOADS, study, "vm", stated.capabilities)["request-response"]
-    assert found.endswith("VMs have one (`type: vm`)")
+    options = study.arms["vm"].options
+    stated = installed().platforms["incus"].stated(options)
+    context: Any = None
+    able = with_network(stated.capabilities, *await offered_network(context, stated.network))
+    assert able.network == frozenset({ISOLATED})
+    assert "request-response" not in lacking(WORKLOADS, study, "vm", able)
+    why = "the project is restricted"
+    refused = without_isolated(stated.capabilities, options, why, given=False)
+    found = lacking(WORKLOADS, study, "vm", refused)["request-response"]
+    assert found.endswith(f"Tare cannot create an isolated one there: {why}")
     with pytest.raises(InputError, match="`network-way` is of VMs"):
         parsed(", network-way: given")
 

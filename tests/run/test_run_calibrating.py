@@ -43,9 +43,9 @@ def distorted(agent: Path, folder: Path, name: str, factor: float) -> Path:
         "import re, subprocess, sys\n"
         f"reported = subprocess.run([{str(agent)!r}, *sys.argv[1:]], stdout=subprocess.PIPE)\n"
         f"wrong = lambda found: found[1] + repr(float(found[2]) * {factor})\n"
-        f"text = re.sub(r'(\"{name}\":)([0-9.e+-]+)', wrong, told.stdout.decode())\n"
+        f"text = re.sub(r'(\"{name}\":)([0-9.e+-]+)', wrong, reported.stdout.decode())\n"
         "print(text)\n"
-        "sys.exit(told.returncode)\n"
+        "sys.exit(reported.returncode)\n"
     )
     program.chmod(0o755)
     return program

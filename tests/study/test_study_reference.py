@@ -26,6 +26,7 @@ SHORT = {
     "interference-smoke",
     "load-balancer-short",
     "mapreduce-smoke",
+    "nested-smoke",
     "realtime-long",
 }
 """Studies that warn: of too few blocks, or of no A/A pair, which would exceed twenty minutes."""
