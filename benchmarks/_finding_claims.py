@@ -57,8 +57,8 @@ def _most_claims(truth: Truth, own: Sequence[Effect], text: str) -> Iterator[Cla
 
 
 _SLOW = re.compile(
-    r"(?:1 boot(?: in \d+)? of (?P<one>\S+) is|\d+ boots of (?P<many>\S+) are) [\d.,]+× slow "
-    r"\((?P<count>\d+) of (?P<total>\d+), interval (?P<low>[\d.]+) to (?P<high>[\d.]+) %\)"
+    r"(?P<count>\d+) of (?P<total>\d+) boots of (?P<arm>\S+) (?:was|were) slow, [\d.,]+× the "
+    r"typical cost \(interval of the share: (?P<low>[\d.]+) to (?P<high>[\d.]+) %\)"
 )
 _BOOTS_WITH = re.compile(
     r"boots with any: (?P<arm>\S+) in (?P<counts>\d+ of \d+), interval (?P<low>[\d.]+) to "
@@ -114,7 +114,7 @@ def _cautions(truth: Truth, comparison: Comparison) -> Iterator[Claim]:
 def _flag(truth: Truth, effect: Effect, text: str) -> Iterator[Claim]:
     metric, study = truth.metric(effect.key), truth.study
     if found := _SLOW.fullmatch(text):
-        share = metric.slow.get(found["one"] or found["many"], (0.0, 1.0))[0]
+        share = metric.slow.get(found["arm"], (0.0, 1.0))[0]
         if share:
             yield Claim(
                 "finding: share of slow boots",

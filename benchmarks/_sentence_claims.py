@@ -231,7 +231,7 @@ def answer_claims(
             yield from _clause(truth, comparison, arm, clause, true_cost, decides)
 
 
-_SLOW_INCLUDED = re.compile(r"Boots that seem slow are included in (.+?)\.")
+_SLOW_INCLUDED = re.compile(r"The figures? for (.+?) includes? boots that seem slow\.")
 
 
 def slow_included(text: str) -> frozenset[str]:
@@ -317,7 +317,7 @@ def _clause(
         rf"(?i:too few) blocks for a verdict(?: on {_NAMES})? \((\d+) of the (\d+) needed\)"
     ):
         yield Claim("answer: too few blocks", int(found[1]) < int(found[2]) == LEAST, clause)
-    elif full(rf"Boots that seem slow are included in {_NAMES}"):
+    elif full(rf"The figures? for {_NAMES} includes? boots that seem slow"):
         # How often boots seem slow that are not is counted with cautions.
         return
     elif found := full(r"(\d+) of its (\d+) cells failed"):
@@ -374,7 +374,8 @@ def worst_claims(truth: Truth, arm: str, about: str, *, slow: bool) -> Iterator[
 
 
 _TYPICAL_BOOTS = (
-    r"(?P<typical> in typical boots; \d+ boots leave up to (?P<slow>\S+) % of slow ones open)"
+    r"(?P<typical> in typical boots; up to (?P<slow>\S+) % of boots may be slow and not be among "
+    r"these \d+)"
 )
 _ENDS = r"\((?P<confidence>[\d.]+) % interval (?P<low>.+?) to (?P<high>.+?)\)"
 _SHAPES = (
@@ -435,7 +436,7 @@ _WITHOUT = re.compile(
     r" No block of (.+) had any: up to (\S+) % of its blocks may, which the interval does not "
     r"cover\."
 )
-_SLOW_BOOTS = re.compile(r" The mean includes slow boots: .+? slow \(.+?\)\.")
+_SLOW_BOOTS = re.compile(r" The mean includes slow boots: .+? \(interval of the share: .+?\)\.")
 _LEFT_OUT = re.compile(
     r" Failed cells are left out: \S+ failed in \d+ blocks? in which .+? did not\."
 )
@@ -460,7 +461,7 @@ def effect_claims(truth: Truth, effect: Effect, prefix: str = "") -> Iterator[Cl
             yield Claim(f"{prefix}effect: no boot had any, up to … may", held, text)
     left_out = _LEFT_OUT.search(text) is not None or " failed in " in text
     # A sentence that says so is about the mean of all boots, slow ones included.
-    slow = _SLOW_BOOTS.search(text) is not None or "× slow (" in text
+    slow = _SLOW_BOOTS.search(text) is not None or "× the typical cost (" in text
     claimed = _Claimed(replace(truth, typical=False) if slow else truth, effect, without, left_out)
     short = _LEFT_OUT.sub("", _SLOW_BOOTS.sub("", _WITHOUT.sub("", text)))
     matches = ((name, pattern.fullmatch(short)) for name, pattern in _SHAPES)

@@ -148,7 +148,7 @@ def claims_of(study: TrueStudy, *, pairs: bool, runs: bool, more: bool) -> Itera
 def _lead_slow(study: TrueStudy, comparison: Comparison, opening: str) -> Iterator[Claim]:
     found = re.fullmatch(
         r"Cost compared with bare in typical boots, measured in \d+ blocks?"
-        r"(?:; \d+ boots leave up to (\S+) % of slow ones open)?",
+        r"(?:; up to (\S+) % of boots may be slow and not be among these \d+)?",
         opening,
     )
     if found is None or (found[1] is None and comparison.blocks >= LEAST):

@@ -76,8 +76,8 @@ def test_the_name_is_in_tables_and_notes_of_terminal_and_page() -> None:
     assert shown == "cache bandwidth"
     assert {effect.key.workload for effect in found.effects} == {"memory-bandwidth"}
     assert found.notes[-1] == (
-        "What memory-bandwidth measured is called cache bandwidth (arrays 25 MiB, last-level cache "
-        "300 MiB) here: only arrays of 4 times the last-level cache measure memory."
+        "memory-bandwidth measured cache bandwidth (arrays 25 MiB, last-level cache 300 MiB), and "
+        "reports call it that: only arrays of at least 4 times the last-level cache measure memory."
     )
 
 

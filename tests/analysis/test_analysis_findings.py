@@ -81,17 +81,17 @@ def test_two_modes_of_boots_are_in_the_effect_and_on_the_first_screen(blocks: in
 @pytest.mark.parametrize(
     ("count", "total", "factor", "words"),
     [
-        (1, 12, 3.04, "1 boot in 12 of vm is 3× slow (1 of 12, "),
-        (3, 36, 213.4, "1 boot in 12 of vm is 210× slow (3 of 36, "),
-        (1, 90, 12.6, "1 boot of vm is 13× slow (1 of 90, "),
-        (2, 90, 12_600.0, "2 boots of vm are 13,000× slow (2 of 90, "),
+        (1, 12, 3.04, "1 of 12 boots of vm was slow, 3× the typical cost ("),
+        (3, 36, 213.4, "3 of 36 boots of vm were slow, 210× the typical cost ("),
+        (1, 90, 12.6, "1 of 90 boots of vm was slow, 13× the typical cost ("),
+        (2, 90, 12_600.0, "2 of 90 boots of vm were slow, 13,000× the typical cost ("),
     ],
 )
-def test_slow_boots_are_told_without_powers_of_ten(
+def test_slow_boots_are_reported_without_powers_of_ten(
     count: int, total: int, factor: float, words: str
 ) -> None:
-    told = slow_words("vm", SlowBoots(Share(count, total, 0.01, 0.2), factor))
-    assert told.startswith(words)
+    text = slow_words("vm", SlowBoots(Share(count, total, 0.01, 0.2), factor))
+    assert text.startswith(words)
 
 
 def test_one_slow_boot_is_a_finding_and_forbids_equality() -> None:
@@ -99,8 +99,8 @@ def test_one_slow_boot_is_a_finding_and_forbids_equality() -> None:
     effect = of(found)
     assert effect.verdict == "inconclusive"
     texts = {flag.kind: flag.text for flag in effect.flags}
-    assert texts["slow-boots"].startswith("1 boot in 12 of vm is ")
-    assert "× slow (1 of 12, interval 0.21 to 38.5 %)" in texts["slow-boots"]
+    assert texts["slow-boots"].startswith("1 of 12 boots of vm was slow, ")
+    assert "× the typical cost (interval of the share: 0.21 to 38.5 %)" in texts["slow-boots"]
     assert some(effect.robust).estimate == pytest.approx(1.0, abs=0.01)
     assert some(effect.robust).interval.high < 1.02
     # The other arm's boots were not slow.

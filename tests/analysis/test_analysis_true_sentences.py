@@ -134,7 +134,7 @@ def test_no_sentence_calls_the_greatest_estimate_a_bound(kind: Kind, tmp_path: P
     comparison = compared(tmp_path / "r", *metrics, blocks=10)
     most = comparison.headlines[-1]
     text, bound = lead(comparison).split("; ")
-    assert bound == "10 boots leave up to 31 % of slow ones open"
+    assert bound == "up to 31 % of boots may be slow and not be among these 10"
     assert {effect.verdict for effect in comparison.headlines} == {"worse"}
     (line,) = comparison.arm_verdicts
     assert not any(word in text + line.sentence for word in ("up to", "at most"))
@@ -159,8 +159,8 @@ def test_the_note_on_several_arms_states_what_is_controlled(arms: int, tmp_path:
         emulated=frozenset(),
     )
     text = " ".join(family_note(compare(load_run(write_run(tmp_path / "r", events_of(simulated))))))
-    assert ("in at most 5 % of studies" in text) is (arms > 1)
-    assert ("any of 6 such arms in up to 30 %" in text) is (arms > 1)
+    assert ("The error level of 5 % is for each arm" in text) is (arms > 1)
+    assert ("if 6 arms all equal the baseline, up to 30 % of studies" in text) is (arms > 1)
 
 
 def test_a_change_between_two_runs_is_claimed_of_these_two_only(tmp_path: Path) -> None:

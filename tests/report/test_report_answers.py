@@ -75,7 +75,7 @@ def names_in(text: str) -> list[ResourceName]:
 def claims_of(sentences: Sequence[str]) -> Iterator[tuple[ResourceName, Claim]]:
     """Every claim of the sentences about an arm."""
     for sentence in sentences:
-        if sentence.startswith(("About ", "Boots that seem slow are included in ")):
+        if sentence.startswith(("About ", "The figure for ", "The figures for ")):
             continue
         for clause in sentence.removesuffix(".").split("; "):
             if clause.lower().startswith("undecided: "):

@@ -178,9 +178,9 @@ def family_note(comparison: Comparison) -> list[str]:
         return []
     any_arm = min(1.0, len(compared) * comparison.level)
     return [
-        f"An arm without any difference is called worse or better in at most "
-        f"{percent(comparison.level)} of studies, but any of {len(compared)} such arms in up to "
-        f"{percent(any_arm)}."
+        f"The error level of {percent(comparison.level)} is for each arm: if {len(compared)} arms "
+        f"all equal the baseline, up to {percent(any_arm)} of studies call at least one of them "
+        "worse or better."
     ]
 
 

@@ -53,8 +53,8 @@ def cached_notes(named: Mapping[What, ShownAs]) -> tuple[str, ...]:
     """Return what each such workload is called, and why."""
     return tuple(
         dict.fromkeys(
-            f"What {workload} measured is called {each.words} here: only arrays of {ENOUGH} times "
-            "the last-level cache measure memory."
+            f"{workload} measured {each.words.removeprefix(f'{workload}: ')}, and reports call it "
+            f"that: only arrays of at least {ENOUGH} times the last-level cache measure memory."
             for (_, workload, _), each in named.items()
         )
     )

@@ -18,9 +18,6 @@ from tare.analysis.statistics.shares import Share, exact_share
 from tare.events.metric import Better
 from tare.units import format_number, format_percent
 
-ONE_IN_MOST = 20
-"""Rarer boots than one in so many are told as a share."""
-
 
 @dataclass(frozen=True)
 class Known:
@@ -100,20 +97,20 @@ def doubts(pair: Pair, baselines: tuple[str, ...], flags: list[Flag], known: Kno
 
 
 def slow_words(arm: str, slow: SlowBoots) -> str:
-    """Return slow boots in words: ``1 boot of kvm in 12 is 3× slow (3 of 36; …)``."""
+    """Return slow boots in words, with their size and the interval of their share.
+
+    For example ``1 of 12 boots of kvm was slow, 3× the typical cost (interval of the share: …)``.
+    """
     share = slow.share
-    odds = round(share.total / share.count)
-    times = f"{format_number(slow.factor, 2)}× slow ({_of(share)})"
-    if 2 <= odds <= ONE_IN_MOST:
-        return f"1 boot in {odds} of {arm} is {times}"
-    if share.count == 1:
-        return f"1 boot of {arm} is {times}"
-    return f"{share.count} boots of {arm} are {times}"
+    were = "was" if share.count == 1 else "were"
+    return (
+        f"{share.count} of {share.total} boots of {arm} {were} slow, "
+        f"{format_number(slow.factor, 2)}× the typical cost (interval of the share: {_ends(share)})"
+    )
 
 
-def _of(share: Share) -> str:
-    ends = f"{format_percent(share.low).removesuffix(' %')} to {format_percent(share.high, 3)}"
-    return f"{share.count} of {share.total}, interval {ends}"
+def _ends(share: Share) -> str:
+    return f"{format_percent(share.low).removesuffix(' %')} to {format_percent(share.high, 3)}"
 
 
 def _of_blocks(pair: Pair, baselines: tuple[str, ...], known: Known) -> list[Flag]:
@@ -145,7 +142,7 @@ def _of_values(pair: Pair) -> list[Flag]:
         for name, values in ((pair.arm, pair.over), ("the baseline", pair.under)):
             here = [values[block] for block in pair.blocks]
             share = exact_share(sum(value != 0 for value in here), len(here), 0.95)
-            counts.append(f"{name} in {_of(share)}")
+            counts.append(f"{name} in {share.count} of {share.total}, interval {_ends(share)}")
         flags.append(Flag("seldom", f"boots with any: {'; '.join(counts)}"))
     if pair.step:
         on = "sit on the clock's grid" if timed(pair.measured.unit) else "are rounded"

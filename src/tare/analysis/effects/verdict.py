@@ -210,19 +210,21 @@ def _verdict_in_words(
 
 
 def most_slow(boots: int) -> str:
-    """Return which share of boots may be slow where none of so many was, as per cent."""
+    """Return the share of boots that may be slow if none of so many was, as a percentage."""
     return percent(exact_share(0, boots, 1 - LEVEL).high)
 
 
+def slow_unseen(boots: int, each: str = "boot") -> str:
+    """Return which share of boots may be slow although the measured ones show none, in words."""
+    return f"up to {most_slow(boots)} of {each}s may be slow and not be among these {boots}"
+
+
 def _slow_open(evidence: Evidence) -> str:
-    """Return that equality is that of typical boots, and how many slow ones are left open."""
+    """Return that equality is that of typical boots, and which share may be slow unseen."""
     if evidence.scale != "ratio" or not evidence.blocks:
         return ""
     each = "boot" if evidence.each == "block" else evidence.each
-    return (
-        f" in typical {each}s; {evidence.blocks} {each}s leave up to {most_slow(evidence.blocks)} "
-        "of slow ones open"
-    )
+    return f" in typical {each}s; {slow_unseen(evidence.blocks, each)}"
 
 
 def _none_seen(evidence: Evidence) -> str:

@@ -125,7 +125,7 @@ def shading_note(comparison: Comparison) -> str:
     text = f"Pale band: the practical margin of ±{percent(comparison.margin)}"
     if floors:
         text += (
-            f"; darker band: by how much two identical arms may differ here, as far as "
-            f"the A/A pair tells ({percent(min(floors))} to {percent(max(floors))})"
+            f"; darker band: how much two identical arms may differ here by the A/A pair, from "
+            f"{percent(min(floors))} to {percent(max(floors))} by metric"
         )
     return text + "."

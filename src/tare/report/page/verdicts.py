@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tare.analysis.data.rundata import RunData
 from tare.analysis.effects.families import simultaneous
 from tare.analysis.effects.results import cost_ends
-from tare.analysis.effects.verdict import LEVEL, most_slow
+from tare.analysis.effects.verdict import LEVEL, slow_unseen
 from tare.analysis.model import (
     Comparison,
     Effect,
@@ -135,7 +135,7 @@ def lead(comparison: Comparison) -> str:
     boots = comparison.blocks
     if boots < least_blocks(LEVEL):
         return text
-    return f"{text}; {boots} boots leave up to {most_slow(boots)} of slow ones open"
+    return f"{text}; {slow_unseen(boots)}"
 
 
 def answer_lines(
@@ -236,7 +236,8 @@ def _sentence(comparison: Comparison, arm: str, costs: Sequence[ResourceCost], b
         return "No headline metric was measured in blocks that it shares with the baseline."
     sentences = resource_sentences(costs, brief=brief)
     if slow := [cost for cost in costs if cost.interval is not None and _has_slow_boots(cost)]:
-        sentences.append(f"Boots that seem slow are included in {_names(slow)}.")
+        figures, include = ("figure", "includes") if len(slow) == 1 else ("figures", "include")
+        sentences.append(f"The {figures} for {_names(slow)} {include} boots that seem slow.")
     lost = next((r for r in comparison.failures if r.arm == arm and r.failed.count), None)
     if lost is not None:
         sentences.append(f"{lost.failed.count} of its {lost.failed.total} cells failed.")
@@ -258,6 +259,8 @@ def resource_sentences(costs: Sequence[ResourceCost], *, brief: bool = False) ->
     enough = [cost for cost in costs if cost.finding != "preliminary"]
     typical = [cost for cost in enough if cost.resource != "latency-worst"]
     worst = [cost for cost in enough if cost.resource == "latency-worst"]
+    if brief and all(cost.finding == "undecided" for cost in worst):
+        typical, worst = [*typical, *worst], []
     found = [_clauses(typical, brief), *([] if brief else _advice(typical)), _clauses(worst, brief)]
     if few:
         each, so_many = few[0].each, min(cost.blocks for cost in few)
