@@ -247,14 +247,14 @@ def _finite(interval: Interval | None) -> tuple[float, float] | None:
 
 
 FAR = (
-    "The value that one sample in so many exceeds, beyond all that were observed: a generalised "
-    "Pareto tail above the lowest threshold from which its shape is stable. Intervals are over "
-    "boots; where no such tail can be stated, the cell has the reason"
+    "The value that one sample in so many exceeds, extrapolated beyond all observed samples by a "
+    "generalised Pareto tail above the lowest threshold from which its shape is stable. Intervals "
+    "are over boots. If no such tail can be stated, the cell has the reason"
 )
 SHAPES = (
     "The shape of the tail beyond each threshold, with its interval over boots: above 0 it is "
-    "heavier than an exponential one, below 0 it comes to an end. Only where it stays the same is "
-    "the tail continued"
+    "heavier than an exponential one, below 0 it has an upper end. The tail is extrapolated only "
+    "if the shape stays the same"
 )
 
 
@@ -348,7 +348,7 @@ def _levels(asked: list[FarTail], names: Names) -> Table[FarTail]:
         Column(
             "misses",
             lambda r: r.tail.misses,
-            "Misses what was seen by",
+            "Largest error at observed quantiles",
             lambda r: "–" if r.tail.misses is None else percent(r.tail.misses),
             numeric=True,
         ),

@@ -119,18 +119,19 @@ def _intervals(chosen: str, level: str) -> str:
 def _tests(chosen: str, comparison: Comparison) -> str:
     if chosen == "anytime":
         return (
-            "p is by evidence that may be looked at after every block, its level shared equally "
-            "among one arm’s headline metrics, or among its others, which are exploratory; of "
-            "what is zero at times by the signs of the differences alone."
+            "p comes from a test that stays valid if it is looked at after every block. Its level "
+            "is shared equally among one arm’s headline metrics, or among its others, which are "
+            "exploratory. Metrics that are sometimes zero are tested by the signs of their "
+            "differences alone."
         )
     how = (
-        "exchanging the names of a block’s boots, the arm’s and the baseline’s two"
+        "exchanging the labels of a block’s three boots, the arm’s one and the baseline’s two"
         if comparison.pooled
         else "flipping the signs of whole blocks"
     )
     return (
-        f"p is from {how}, and corrected by max-T over one arm’s "
-        "headline metrics, or over its others, which are exploratory: an arm without any "
+        f"p comes from a permutation test by {how}. It is corrected by max-T over one arm’s "
+        "headline metrics, or over its others, which are exploratory. An arm without any "
         "difference is called worse or better in any headline metric in at most "
         f"{100 * comparison.level:g} % of studies, whatever other arms there are."
     )
@@ -141,10 +142,10 @@ def _about_order(blocks: int) -> list[str]:
     if not LEAST_BLOCKS <= blocks < SHOWN_BY:
         return []
     return [
-        "Blocks count as independent of each other unless their order shows that they are not, and "
-        f"then intervals are widened. {blocks} blocks show it only where many metrics agree or it "
-        "is strong: of a computer that changes slowly, more blocks, further apart (`every`), say "
-        "more."
+        "Blocks count as independent of each other unless their order shows that they are not. "
+        f"Then intervals are widened. {blocks} blocks show a dependence only if it is strong or "
+        "many metrics agree. If the computer changes slowly, run more blocks, further apart "
+        "(`every`)."
     ]
 
 
@@ -219,7 +220,7 @@ def calibration_table(runs: Iterable[RunData]) -> Table[CalibratedAt]:
         Column("level", lambda c: c.figure.level, "State"),
         Column("found", lambda c: c.figure.found, "Found"),
     )
-    caption = "The instrument before the first block, compared with other programs"
+    caption = "Checks of Tare’s own measurements before the first block, by other programs"
     return Table("calibration", caption, columns, rows, tone=lambda c: c.figure.level)
 
 

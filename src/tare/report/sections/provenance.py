@@ -162,7 +162,7 @@ def kernels_table(runs: Iterable[RunData]) -> Table[KernelFacts]:
         Column("isolated", lambda k: k.isolated, "Isolated", lambda k: k.isolated or "none"),
     )
     tone = lambda k: "emulated" if k.emulated else ""  # noqa: E731
-    caption = "The kernels that were measured on, as they tell it themselves"
+    caption = "The kernels of the machines, as they report themselves"
     return Table("kernels", caption, columns, kernels(runs), tone=tone)
 
 
@@ -321,7 +321,7 @@ def clocks_table(runs: Sequence[RunData]) -> Table[Clock]:
     )
     known = tuple(row for row in rows if (row.drift_ppm, row.skew_s) != (None, None))
     tone = lambda c: "emulated" if c.emulated else ""  # noqa: E731
-    caption = "Guests’ clocks against the host’s, and starts of roles against each other"
+    caption = "Clock drift between guests and host, and differences between the starts of roles"
     return Table("clocks", caption, columns, known, tone=tone)
 
 

@@ -202,7 +202,7 @@ def _distribution_note(comparison: Comparison, rows: Sequence[ArmSummary], panel
     about = "median" if rows[0].kind != "typical" else "mean"
     direction = {"lower": "lower is better", "higher": "higher is better"}.get(rows[0].better, "")
     level = f"{100 * comparison.confidence:.4g} %"
-    text = f"One dot a block; bar: {about} with its {level} interval"
+    text = f"One dot for each block; bar: {about} with its {level} interval"
     if direction:
         text += f"; {direction}"
     return f"{text}; arms far apart have axes of their own." if panels > 1 else f"{text}."

@@ -94,8 +94,8 @@ class Design(Part):
         noun = "setting" if count == 1 else "settings"
         if self.design == "one-at-a-time":
             yield (
-                f"matrix {name}: {count} {noun} of {self.arm}, one at a time: {alone} runs and "
-                "the default. Interactions are not measured."
+                f"matrix {name}: {count} {noun} of {self.arm}, one at a time: {alone} "
+                f"{'arm' if alone == 1 else 'arms'} and the default. Interactions are not measured."
             )
         elif self.design == "full":
             yield (
