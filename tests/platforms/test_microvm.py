@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from tare.platforms.microvm.cloud_hypervisor import (
     configuration,
 )
 from tare.platforms.microvm.firecracker import Firecracker, FirecrackerOptions
-from tare.platforms.microvm.platform import Files, Guest, version_in
+from tare.platforms.microvm.machine import Files
+from tare.platforms.microvm.platform import Guest, version_in
 from tare.platforms.network import Link
 from tare.platforms.qemu.confined import Confinement
 
@@ -140,6 +142,148 @@ async def test_a_killed_hypervisor_is_reported(
     finally:
         await machine.stop()
     assert not context.ledger.open_entries()
+
+
+SAVING = pytest.mark.parametrize(
+    ("platform", "options"),
+    [
+        pytest.param(
+            Firecracker(),
+            FirecrackerOptions(),
+            marks=pytest.mark.skipif(not ROOT, reason="the jailer needs root"),
+        ),
+        (CloudHypervisor(), CloudHypervisorOptions()),
+    ],
+)
+
+
+@SAVING
+@pytest.mark.usefixtures("programs")
+async def test_guests_are_restored_from_a_saved_one(
+    platform: Any, options: Any, context: Context, prepared: Prepared, tmp_path: Path
+) -> None:
+    assert platform.stated(options).saves
+    online = context.host.topology().online
+    shape = Shape(2, 128 << 20, 24 << 20)
+    first = replace(spec(tmp_path), shape=shape, to_save=True)
+    folder = tmp_path / "tare-saved"
+    machine = await platform.start(context, options, prepared, first)
+    try:
+        await machine.ready(30)
+        with machine.disk.file.open("r+b") as disk:
+            disk.seek(20 << 20)
+            disk.write(b"what the guest wrote")
+        async with platform.saved(context, options, prepared, machine, folder) as saved:
+            assert not (tmp_path / "tare-m").exists()
+            assert [entry.kind for entry in context.ledger.open_entries()] == ["directory"]
+            for number in range(2):
+                cpu = online[-1 - number % len(online)]
+                again = MachineSpec(
+                    f"tare-t-{number}-subject",
+                    *(shape, (cpu,), tmp_path / f"tare-r{number}", False),
+                    to_save=True,
+                )
+                restored = await platform.restore(context, options, prepared, again, saved)
+                try:
+                    assert (await restored.ready(30)).proof
+                    for thread in await restored.vcpu_threads():
+                        assert await allowed_cpus(context.host, thread) == (cpu,)
+                    content = restored.disk.file.read_bytes()
+                    assert content[20 << 20 :].startswith(b"what the guest wrote")
+                finally:
+                    await restored.stop()
+    finally:
+        await machine.stop()
+    assert not folder.exists()
+    assert not context.ledger.open_entries()
+
+
+@SAVING
+@pytest.mark.usefixtures("programs")
+async def test_a_state_is_restored_only_as_what_it_was(
+    platform: Any, options: Any, context: Context, prepared: Prepared, tmp_path: Path
+) -> None:
+    first = replace(spec(tmp_path), to_save=True)
+    machine = await platform.start(context, options, prepared, first)
+    try:
+        await machine.ready(30)
+        async with platform.saved(context, options, prepared, machine, tmp_path / "tare-s") as made:
+            bigger = replace(first, shape=Shape(2, 128 << 20))
+            with pytest.raises(MachineFault, match="was saved, not"):
+                await platform.restore(context, options, prepared, bigger, made)
+            other = replace(prepared, digest="another")
+            with pytest.raises(MachineFault, match="with the image digest, not another"):
+                await platform.restore(context, options, other, first, made)
+            for file in made.folder.iterdir():
+                file.unlink()
+            with pytest.raises(MachineFault, match=r"jail cannot be filled|state cannot be copied"):
+                await platform.restore(context, options, prepared, first, made)
+    finally:
+        await machine.stop()
+    assert not context.ledger.open_entries()
+
+
+@SAVING
+@pytest.mark.usefixtures("programs")
+async def test_a_guest_that_is_not_to_be_saved_is_refused(
+    platform: Any, options: Any, context: Context, prepared: Prepared, tmp_path: Path
+) -> None:
+    machine = await platform.start(context, options, prepared, spec(tmp_path))
+    try:
+        await machine.ready(30)
+        with pytest.raises(MachineFault, match="its agent ends with its connection"):
+            async with platform.saved(context, options, prepared, machine, tmp_path / "tare-s"):
+                pass
+        assert not machine.died.done()
+    finally:
+        await machine.stop()
+    assert not context.ledger.open_entries()
+
+
+def test_firecracker_without_its_jailer_saves_nothing() -> None:
+    assert not Firecracker().stated(FirecrackerOptions(jailed=False)).saves
+
+
+@pytest.mark.usefixtures("programs")
+async def test_the_players_refuse_what_the_products_refuse(
+    context: Context, prepared: Prepared, tmp_path: Path
+) -> None:
+    options = CloudHypervisorOptions()
+    first = replace(spec(tmp_path), to_save=True)
+    cloud: Any = await CloudHypervisor().start(context, options, prepared, first)
+    try:
+        async with cloud.api() as api:
+            url = {"destination_url": f"file://{tmp_path}"}
+            with pytest.raises(Refusal, match="Trying to snapshot while VM is running"):
+                await api.put("/api/v1/vm.snapshot", url)
+            with pytest.raises(Refusal, match="VM is already created"):
+                await api.put("/api/v1/vm.restore", {"source_url": f"file://{tmp_path}"})
+            await api.put("/api/v1/vm.pause")
+            with pytest.raises(Refusal, match="InvalidStateTransition"):
+                await api.put("/api/v1/vm.pause")
+            with pytest.raises(Refusal, match="not a directory"):
+                await api.put("/api/v1/vm.snapshot", {"destination_url": "file:///tare-none"})
+    finally:
+        await cloud.stop()
+    free = FirecrackerOptions(jailed=False)
+    fire: Any = await Firecracker().start(context, free, prepared, first)
+    try:
+        async with fire.api() as api:
+            files = {"snapshot_path": str(tmp_path / "s"), "mem_file_path": str(tmp_path / "m")}
+            with pytest.raises(Refusal, match="unavailable while running"):
+                await api.put("/snapshot/create", files)
+            memory = {"backend_type": "File", "backend_path": str(tmp_path / "m")}
+            load = {"snapshot_path": str(tmp_path / "s"), "mem_backend": memory}
+            with pytest.raises(Refusal, match="not supported after starting"):
+                await api.put("/snapshot/load", load)
+            with pytest.raises(Refusal, match="unknown field `version`"):
+                await api.put("/snapshot/create", {**files, "version": "1.0.0"})
+            with pytest.raises(Refusal, match="unknown variant"):
+                await api.request("PATCH", "/vm", {"state": "Running"})
+            await api.request("PATCH", "/vm", {"state": "Paused"})
+            await api.put("/snapshot/create", files)
+    finally:
+        await fire.stop()
 
 
 @pytest.mark.usefixtures("programs")

@@ -24,6 +24,8 @@ const CHANNEL_WAIT: Duration = Duration::from_secs(5);
 const HOST_WAIT: Duration = Duration::from_secs(60);
 /// The kernel command line names a port of vsock as `vsock:PORT`.
 const VSOCK: &str = "vsock:";
+/// The kernel parameter of a machine whose state is to be saved: its connection ends with that.
+const AGAIN: &str = "tare.again";
 /// How long an announcement is waited for: short, for devices that appear without one.
 const EVENT_WAIT: Duration = Duration::from_millis(50);
 /// The port that is looked for when the kernel command line names none.
@@ -63,10 +65,11 @@ pub fn run() -> ! {
         end_with(live_machine(image, origin, events, off));
     }
     let wanted = cmdline.get("tare.channel").unwrap_or(DEFAULT_CHANNEL);
+    let again = cmdline.get(AGAIN).is_some();
     match open_channel(wanted, events) {
-        Ok(channel) => {
+        Ok(Channel { file, listener }) => {
             origin.mark("channel");
-            let reason = supervise(channel, origin);
+            let reason = supervise(file, origin, listener.filter(|_| again));
             if let Some(reason) = reason {
                 log(&reason);
             }
@@ -123,8 +126,14 @@ fn log(text: &str) {
     let _ = writeln!(std::io::stderr(), "tare: {text}");
 }
 
+/// The way to the host, and where the host may connect again; only vsock has the latter.
+struct Channel {
+    file: File,
+    listener: Option<OwnedFd>,
+}
+
 /// Serve in a child, and reap until it ends. Returns the reason if it failed.
-fn supervise(channel: File, origin: Origin) -> Option<String> {
+fn supervise(channel: File, origin: Origin, listener: Option<OwnedFd>) -> Option<String> {
     let copies = channel
         .try_clone()
         .and_then(|input| Ok((input, channel.try_clone()?)));
@@ -132,16 +141,51 @@ fn supervise(channel: File, origin: Origin) -> Option<String> {
         Ok(copies) => copies,
         Err(error) => return Some(format!("the channel cannot be used: {error}")),
     };
-    let served = run_in_child(move || serve(input, output, origin));
+    let served = run_in_child(move || match listener {
+        Some(listener) => serve_again(&listener, input, output, &origin),
+        None => {
+            serve(input, output, origin);
+        }
+    });
     let reason = served.err()?;
     send_fatal(&channel, &reason);
     Some(reason)
 }
 
-fn serve(input: File, output: File, origin: Origin) {
+fn serve(input: File, output: File, origin: Origin) -> Ending {
     let server = Server::new(output, Role::Init, origin);
     server.report_panics();
-    let (Ending::Shutdown | Ending::HostLost) = server.serve(input);
+    server.serve(input)
+}
+
+/// Serve the host, and after its connection has ended the next one, until it asks for the end.
+///
+/// A machine that was restored still has the connection of the one that was saved, whose other end
+/// is gone, and nobody may report that. So the next connection ends the one before.
+fn serve_again(listener: &OwnedFd, input: File, output: File, origin: &Origin) {
+    let (mut input, mut output) = (input, output);
+    loop {
+        if let (Ok(listener), Ok(connection)) = (listener.try_clone(), input.try_clone()) {
+            // It sleeps until then. One whose connection has ended by itself does no harm.
+            std::thread::spawn(move || {
+                if sys::wait_readable(&listener, None).is_ok() {
+                    sys::end_connection(&connection);
+                }
+            });
+        }
+        let ending = serve(input, output, origin.clone());
+        if ending == Ending::Shutdown {
+            return;
+        }
+        let next = match accept_next(listener) {
+            Ok(next) => next,
+            Err(reason) => return log(&reason),
+        };
+        match next.try_clone() {
+            Ok(copy) => (input, output) = (copy, next),
+            Err(error) => return log(&format!("the channel cannot be used: {error}")),
+        }
+    }
 }
 
 /// Run `work` in a child, and reap until it ends. Fails with the reason if the child failed.
@@ -305,7 +349,7 @@ fn raise_loopback() {
 }
 
 /// Open the device that leads to the host, waiting for the kernel to announce it.
-fn open_channel(wanted: &str, events: Option<OwnedFd>) -> Result<File, String> {
+fn open_channel(wanted: &str, events: Option<OwnedFd>) -> Result<Channel, String> {
     if let Some(port) = wanted.strip_prefix(VSOCK) {
         return accept_host(port);
     }
@@ -322,7 +366,8 @@ fn open_channel(wanted: &str, events: Option<OwnedFd>) -> Result<File, String> {
                         sys::set_blocking(&file, false)
                     };
                     prepared.map_err(|error| format!("{}: {error}", path.display()))?;
-                    return Ok(file);
+                    let listener = None;
+                    return Ok(Channel { file, listener });
                 }
                 Err(error) if since.elapsed() > CHANNEL_WAIT => {
                     return Err(format!(
@@ -348,19 +393,26 @@ fn open_channel(wanted: &str, events: Option<OwnedFd>) -> Result<File, String> {
 }
 
 /// Wait for the host's connection over vsock.
-fn accept_host(port: &str) -> Result<File, String> {
+fn accept_host(port: &str) -> Result<Channel, String> {
     let number = port
         .parse()
         .map_err(|_| format!("'{port}' is not a port of vsock"))?;
-    let failed = |error| format!("the host cannot connect to port {port} of vsock: {error}");
-    let listener = sys::listen_vsock(number).map_err(failed)?;
-    if !sys::wait_readable(&listener, Some(HOST_WAIT)).map_err(failed)? {
+    let listener = sys::listen_vsock(number)
+        .map_err(|error| format!("the host cannot connect to port {port} of vsock: {error}"))?;
+    let file = accept_next(&listener)?;
+    let listener = Some(listener);
+    Ok(Channel { file, listener })
+}
+
+fn accept_next(listener: &OwnedFd) -> Result<File, String> {
+    let failed = |error| format!("the host cannot connect over vsock: {error}");
+    if !sys::wait_readable(listener, Some(HOST_WAIT)).map_err(failed)? {
         let seconds = HOST_WAIT.as_secs();
         return Err(format!(
-            "the host did not connect to port {port} of vsock within {seconds} s"
+            "the host did not connect over vsock within {seconds} s"
         ));
     }
-    let connection = sys::accept(&listener).map_err(failed)?;
+    let connection = sys::accept(listener).map_err(failed)?;
     sys::set_blocking(&connection, false).map_err(failed)?;
     Ok(connection.into())
 }
@@ -381,6 +433,7 @@ fn find_channel(wanted: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
 
     #[test]
     fn the_last_value_of_a_parameter_counts() {
@@ -397,8 +450,39 @@ mod tests {
 
     #[test]
     fn a_vsock_channel_needs_a_port() {
-        let refused = open_channel("vsock:first", None).unwrap_err();
+        let refused = open_channel("vsock:first", None).err().unwrap();
         assert_eq!(refused, "'first' is not a port of vsock");
+    }
+
+    #[test]
+    fn a_new_connection_replaces_the_one_before() {
+        let path = std::env::temp_dir().join(format!("tare-again-{}", std::process::id()));
+        let listening = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let connect = || {
+            let stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
+            let limit = Some(Duration::from_secs(20));
+            stream.set_read_timeout(limit).unwrap();
+            stream
+        };
+        let mut first = connect();
+        let listener = OwnedFd::from(listening);
+        let file = accept_next(&listener).unwrap();
+        let (input, output) = (file.try_clone().unwrap(), file);
+        let served = std::thread::spawn(move || {
+            serve_again(&listener, input, output, &Origin::default());
+        });
+        let mut byte = [0; 1];
+        first.read_exact(&mut byte).unwrap();
+        let mut second = connect();
+        second.read_exact(&mut byte).unwrap();
+        let mut rest = Vec::new();
+        first.read_to_end(&mut rest).unwrap();
+        let shutdown = br#"{"op":"shutdown","id":1}"#;
+        second
+            .write_all(&encode(Kind::Message, 1, shutdown))
+            .unwrap();
+        served.join().unwrap();
+        fs::remove_file(path).unwrap();
     }
 
     #[test]

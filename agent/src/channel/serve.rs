@@ -49,7 +49,7 @@ pub enum Ending {
 }
 
 /// What happened before serving: for the proof, and for the breakdown of the boot time.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Origin {
     /// Settings that init changed: objects with `name`, `before`, `after`.
     pub settings: Value,

@@ -37,4 +37,4 @@ pub use threads::{
     scheduling_of, set_affinity, set_fifo, set_scheduling, thread_id, yield_now, Attributes,
     MOST_CPUS,
 };
-pub use vsock::{accept, listen_vsock};
+pub use vsock::{accept, end_connection, listen_vsock};

@@ -3,10 +3,10 @@
 #![expect(unsafe_code, reason = "rustix has no addresses of vsock")]
 
 use super::library::check;
-use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
+use rustix::net::{self, AddressFamily, Shutdown, SocketFlags, SocketType};
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// Listen for the host on a port of this machine.
 pub fn listen_vsock(port: u32) -> io::Result<OwnedFd> {
@@ -29,4 +29,9 @@ pub fn listen_vsock(port: u32) -> io::Result<OwnedFd> {
 /// Accept one connection.
 pub fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(net::accept_with(listener, SocketFlags::CLOEXEC)?)
+}
+
+/// End a connection in both directions; whoever reads from it returns.
+pub fn end_connection(connection: impl AsFd) {
+    let _ = net::shutdown(connection, Shutdown::Both);
 }

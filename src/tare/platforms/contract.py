@@ -82,6 +82,7 @@ __all__ = [
     "Prepared",
     "Presence",
     "Resource",
+    "SavedMachine",
     "Setting",
     "Shape",
     "Statement",
@@ -167,6 +168,23 @@ class Context:
         return self.host.agent or self.agent
 
 
+@dataclass(frozen=True)
+class SavedMachine:
+    """The state of a machine that was saved: its memory, its devices and its disk.
+
+    Args:
+        folder: Where it is on the host. Machines that were restored from it read it as long as
+            they run.
+        shape: The machine's size.
+        made_with: What a restored machine must have in common with it, by its name, such as the
+            hypervisor's version.
+    """
+
+    folder: Path
+    shape: Shape
+    made_with: Mapping[str, str]
+
+
 class Platform(ABC, Generic[O]):
     """One way to run a machine on a host.
 
@@ -247,6 +265,42 @@ class Platform(ABC, Generic[O]):
         Raises:
             MachineFault: It could not be started.
         """
+
+    def saved(
+        self, context: Context, options: O, prepared: Prepared, machine: Machine, folder: Path
+    ) -> AbstractAsyncContextManager[SavedMachine]:
+        """Save the state of a machine that has answered, and end it; remove the state at the end.
+
+        Only platforms that state ``saves`` are asked. All machines that are restored from one state
+        share what the guest had by then: the layout of its memory, its seeds of random numbers, its
+        clock. They are one boot, and not independent of each other.
+
+        Args:
+            context: Where the machine runs.
+            options: The arm's options.
+            prepared: What the machine booted.
+            machine: The machine; its specification said ``to_save``.
+            folder: Where the state is to be on the host; it is created, and noted in the ledger.
+
+        Raises:
+            MachineFault: It cannot be saved, as with a network interface.
+        """
+        raise MachineFault(f"{self.name} saves no machines")
+
+    async def restore(
+        self,
+        context: Context,
+        options: O,
+        prepared: Prepared,
+        spec: MachineSpec,
+        saved: SavedMachine,
+    ) -> Machine:
+        """Start a machine from a saved state, as :meth:`start` does from an image.
+
+        Raises:
+            MachineFault: It could not be started, or differs from what was saved.
+        """
+        raise MachineFault(f"{self.name} restores no machines")
 
     def isolated_network(
         self, context: Context, options: O, name: str

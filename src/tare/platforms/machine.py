@@ -138,6 +138,8 @@ class MachineSpec:
         within: The host CPUs that it may use where ``cpus`` is empty; empty: all.
         carried: Whether ``cpus`` are those of another computer than the host, whose hypervisor
             runs the machine.
+        to_save: Whether its state is to be saved, so that its agent serves the host again after the
+            connection has ended; see :meth:`tare.platforms.contract.Platform.saved`.
     """
 
     name: str
@@ -154,6 +156,7 @@ class MachineSpec:
     keeps_memory: bool = False
     within: tuple[int, ...] = ()
     carried: bool = False
+    to_save: bool = False
 
 
 class Machine(ABC):

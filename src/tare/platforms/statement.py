@@ -125,6 +125,7 @@ class Statement:
         is_host: Whether its machine is the host itself, which others are compared with.
         elsewhere: Whether its machines are on another computer than the host that drives them.
         only_measures: Whether it can only measure a machine that exists, and creates none.
+        saves: Whether the state of its machines can be saved, and machines be restored from it.
         boots_each: Whether the whole computer is booted for each batch, so that a study in sessions
             need not ask that somebody does.
         network: How its machines can be connected.
@@ -147,6 +148,7 @@ class Statement:
     elsewhere: bool = False
     only_measures: bool = False
     boots_each: bool = False
+    saves: bool = False
     network: NetworkWays = NetworkWays()
     boot_s: float = 30.0
     emulated_boot_s: float = 30.0

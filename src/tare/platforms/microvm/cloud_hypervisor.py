@@ -6,19 +6,23 @@ API (vmm/src/api/openapi/cloud-hypervisor.yaml).
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from tare.errors import MachineFault
+from tare.hosts import Host
 from tare.hosts.programs import find_program
 from tare.platforms.contract import Context, HostAccess, Statement, Variant
 from tare.platforms.linux.scheduling import LinuxOptions
 from tare.platforms.microvm.api import VmmApi
-from tare.platforms.microvm.machine import Launch
-from tare.platforms.microvm.platform import CID, KVM, Files, Guest, MicroVm
+from tare.platforms.microvm.machine import Files, Launch, MicroVmMachine, run_script
+from tare.platforms.microvm.platform import CID, KVM, Guest, MicroVm
 from tare.platforms.network import Link
 from tare.platforms.qemu.confined import TUN, Confinement, confined_as, confinement
 from tare.programs import Program
@@ -27,6 +31,17 @@ CLOUD_HYPERVISOR = Program(
     ("cloud-hypervisor",), "virtual machines (platform cloud-hypervisor)", {}
 )
 _API = "/api/v1"
+_CONFIGURATION = "config.json"
+_STATE = ("state.json", "memory-ranges")
+"""The other files of a saved state."""
+_OWN_FOLDER = 'mkdir "$1" && chown --reference="${1%/*}" "$1"'
+_LINK = """
+mkdir "$1" && chmod 755 "$1" && cd "$1" || exit
+shift
+for file; do
+    ln "$file" . 2>/dev/null || { cp --reflink=auto "$file" . && chmod 444 "${file##*/}"; } || exit
+done
+"""
 
 
 class CloudHypervisorOptions(LinuxOptions):
@@ -84,6 +99,9 @@ class CloudHypervisor(MicroVm[CloudHypervisorOptions]):
                 "With a network interface it keeps the right to configure networks "
                 "(CAP_NET_ADMIN), without which it does not open a tap.",
                 "Packets pass through Cloud Hypervisor itself: it has no vhost-net.",
+                "A guest can be saved and restored, without a network only. Its clock continues "
+                "from the moment at which it was saved. Nothing announces the restore to it, so all "
+                "guests from one state draw the same random numbers at first.",
             ),
             untested="Was run in the lab only, built from its sources (54.0.0).",
         )
@@ -164,6 +182,66 @@ class CloudHypervisor(MicroVm[CloudHypervisorOptions]):
         """Create the machine and boot it."""
         await api.put(f"{_API}/vm.create", configuration(options, guest, files, user))
         await api.put(f"{_API}/vm.boot")
+
+    def no_saving(self, options: CloudHypervisorOptions) -> str:
+        """Return that all guests can be saved."""
+        return ""
+
+    async def write_state(
+        self, api: VmmApi, options: CloudHypervisorOptions, machine: MicroVmMachine
+    ) -> Sequence[Path]:
+        """Pause the guest and write its state into a folder of the hypervisor's user."""
+        await api.put(f"{_API}/vm.pause")
+        folder = machine.folder / "state"
+        await run_script(machine.host, machine.name, _OWN_FOLDER, folder)
+        await api.put(f"{_API}/vm.snapshot", {"destination_url": f"file://{folder}"})
+        return [folder / name for name in (_CONFIGURATION, *_STATE)]
+
+    async def load(
+        self,
+        host: Host,
+        api: VmmApi,
+        options: CloudHypervisorOptions,
+        guest: Guest,
+        files: Files,
+        user: Confinement,
+    ) -> None:
+        """Restore the state, whose files and CPUs are those of the new machine."""
+        assert files.saved is not None
+        folder, name = files.folder / "state", guest.spec.name
+        links = [files.saved / file for file in _STATE]
+        await run_script(host, name, _LINK, folder, *links)
+        stored = json.loads(await host.read(files.saved / _CONFIGURATION))
+        own = replaced(stored, configuration(options, guest, files, user))
+        await host.write(folder / _CONFIGURATION, json.dumps(own).encode())
+        await run_script(host, name, 'chmod 444 "$1"', folder / _CONFIGURATION)
+        await api.put(f"{_API}/vm.restore", {"source_url": f"file://{folder}"})
+
+    async def resume(self, api: VmmApi) -> None:
+        """Let a paused guest run."""
+        await api.put(f"{_API}/vm.resume")
+
+
+def replaced(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a saved guest's configuration with the files and CPUs of another machine.
+
+    Args:
+        stored: What Cloud Hypervisor wrote, with all its defaults.
+        wanted: What the other machine would be created with.
+    """
+    changed = {
+        "cpus": {"affinity": wanted["cpus"].get("affinity")},
+        "payload": wanted["payload"],
+        "vsock": wanted["vsock"],
+    }
+    own = {
+        **stored,
+        **{key: {**(stored.get(key) or {}), **value} for key, value in changed.items()},
+    }
+    if "disks" in wanted:
+        disks = zip(stored["disks"], wanted["disks"], strict=True)
+        own["disks"] = [{**disk, "path": new["path"]} for disk, new in disks]
+    return own
 
 
 def configuration(

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import re
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,17 +30,46 @@ from tare.platforms.microvm.api import VmmApi, VsockChannel, connect_vsock
 
 if TYPE_CHECKING:
     from tare.agent.client import Hello
+    from tare.hosts import Host
 
 PORT = 1024
 """The port of vsock at which the agent listens: the first that needs no privilege, vsock(7)."""
 _GONE_S = 2.0
 _PANIC_S = 1.0
+_HUNG_UP_S = 0.2
+_COPY_S = 600.0
 _ERROR_LINES = 3
 _STATUS = re.compile(r"^(Uid|Seccomp):\s+(\d+)", re.MULTILINE)
 _FILTERED = 2
 """The mode of seccomp(2) with filters."""
 # A thread that ended meanwhile is not a fault.
 _TASKSET = 'cpus=$1; shift; for t; do taskset -pc "$cpus" "$t" || [ ! -e "/proc/$t" ] || exit; done'
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one guest on its host.
+
+    Args:
+        folder: A folder of the machine's own, for sockets; its path is short enough for them.
+        kernel: The kernel.
+        initramfs: The initial file system with the agent.
+        disk: The disk of the machine's own; None: it has none.
+        toolbox: The disk with the applications; None: it has none.
+        saved: The folder of the state that it is restored from; None: it boots.
+    """
+
+    folder: Path
+    kernel: Path
+    initramfs: Path
+    disk: Path | None = None
+    toolbox: Path | None = None
+    saved: Path | None = None
+
+    @property
+    def read(self) -> tuple[Path, ...]:
+        """Those that the hypervisor only reads."""
+        return (self.kernel, self.initramfs, *((self.toolbox,) if self.toolbox else ()))
 
 
 @dataclass(frozen=True)
@@ -64,6 +93,24 @@ class Launch:
     vcpu_threads: re.Pattern[str]
 
 
+async def run_script(host: Host, name: str, script: str, *files: Path) -> None:
+    """Run a shell script that copies or links the files of a machine's state.
+
+    Args:
+        host: Where.
+        name: The machine's name, for the message.
+        script: The script.
+        files: Its arguments.
+
+    Raises:
+        MachineFault: It failed; with its own words.
+    """
+    argv = ["sh", "-c", script, "sh", *map(str, files)]
+    done = await host.run(argv, timeout_s=_COPY_S)
+    if not done.ok:
+        raise MachineFault(f"{name}: its state cannot be copied: {done.words()}")
+
+
 class MicroVmMachine(Machine):
     """A guest in a hypervisor process of its own.
 
@@ -81,10 +128,11 @@ class MicroVmMachine(Machine):
         self.held = contextlib.AsyncExitStack()
         """What is given back after the hypervisor has ended: folders, disk, control group."""
         self.disk: OwnDisk | None = None
+        self.files: Files
+        self.spec = spec
         self._context = context
-        self._spec = spec
         self._scheduled = scheduled
-        self._host = context.host
+        self.host = context.host
         self._launch: Launch
         self._process: OwnedProcess | None = None
         self._console = Console()
@@ -103,22 +151,28 @@ class MicroVmMachine(Machine):
         assert self._process is not None
         return self._process.pid
 
-    async def run(self, launch: Launch, boot: Callable[[VmmApi], Any]) -> None:
-        """Start the hypervisor and boot the guest.
+    async def run(
+        self,
+        launch: Launch,
+        boot: Callable[[VmmApi], Awaitable[None]],
+        resume: Callable[[VmmApi], Awaitable[None]] | None = None,
+    ) -> None:
+        """Start the hypervisor and boot or restore the guest.
 
         Threads inherit the CPUs of the process. A machine that is pinned starts on the CPUs of its
         vCPUs, so that no vCPU ever runs elsewhere; afterwards the other threads may leave them.
 
         Args:
             launch: How the hypervisor is started.
-            boot: Configures the machine over the API, and boots it; returns an awaitable.
+            boot: Configures the machine over the API and boots it, or loads its saved state.
+            resume: Lets a guest that was loaded run; it is called when all vCPUs are on their CPUs.
 
         Raises:
             MachineFault: The hypervisor ended, or refused a request; with its own words.
         """
         self._launch = launch
-        cpus, host = self._spec.cpus, self._host
-        within = self._spec.within or host.topology().within
+        cpus, host = self.spec.cpus, self.host
+        within = self.spec.within or host.topology().within
         await self._scheduled.hold(self.held, realtime=False)
         self._kills_before = await kills_so_far(host)
         self._process = await start_owned(
@@ -131,15 +185,14 @@ class MicroVmMachine(Machine):
         self._watch = asyncio.create_task(self._await_end())
         self._tasks.append(asyncio.create_task(self._console.follow(self._process.stdout)))
         try:
-            api = VmmApi(launch.product, self.name, await reached(host, launch.api, self.died))
-            try:
+            async with self.api() as api:
                 await boot(api)
-            finally:
-                api.close()
-            self._threads = await self._vcpus()
-            await self._place(cpus, within)
-            scheduled = await self._scheduled.apply(self._threads, self.pid)
-            self.applied = {**self.applied, **scheduled}
+                self._threads = await self._vcpus()
+                await self._place(cpus, within)
+                scheduled = await self._scheduled.apply(self._threads, self.pid)
+                self.applied = {**self.applied, **scheduled}
+                if resume is not None:
+                    await resume(api)
         except (MachineFault, OSError) as error:
             # If the process ended, its own words say more than a broken connection.
             await asyncio.wait({self.died}, timeout=_GONE_S)
@@ -154,16 +207,40 @@ class MicroVmMachine(Machine):
         self.agent = AgentClient(VsockChannel(connecting), name=self.name)
         self._opened = True
 
+    @property
+    def folder(self) -> Path:
+        """The folder that the hypervisor sees as its own, as the host names it."""
+        return self._launch.api.parent
+
+    @contextlib.asynccontextmanager
+    async def api(self) -> AsyncIterator[VmmApi]:
+        """Hold a connection to the hypervisor's API; raises as :func:`reached`."""
+        launch = self._launch
+        api = VmmApi(launch.product, self.name, await reached(self.host, launch.api, self.died))
+        try:
+            yield api
+        finally:
+            api.close()
+
+    async def hang_up(self) -> None:
+        """End the conversation with the agent, which then waits for the host's next connection.
+
+        The agent of a machine whose specification did not say ``to_save`` ends the machine instead.
+        """
+        await self.agent.close()
+        # If the guest is still busy with it when it is saved, the next connection ends this one.
+        await asyncio.sleep(_HUNG_UP_S)
+
     async def _vcpus(self) -> tuple[int, ...]:
         """Return the threads of the vCPUs, in order; raises MachineFault where some are missing."""
         found = {}
-        for thread, name in (await threads_of(self._host, [self.pid])).items():
+        for thread, name in (await threads_of(self.host, [self.pid])).items():
             if match := self._launch.vcpu_threads.fullmatch(name):
                 found[int(match[1])] = thread
-        if sorted(found) != list(range(self._spec.shape.vcpus)):
+        if sorted(found) != list(range(self.spec.shape.vcpus)):
             raise MachineFault(
                 f"{self.name}: {self._launch.product} has threads for the vCPUs {sorted(found)}, "
-                f"where {self._spec.shape.vcpus} were asked for"
+                f"where {self.spec.shape.vcpus} were asked for"
             )
         return tuple(found[number] for number in sorted(found))
 
@@ -176,7 +253,7 @@ class MicroVmMachine(Machine):
         Raises:
             MachineFault: It is not the user that was asked for.
         """
-        status = (await self._host.read(f"/proc/{self.pid}/status")).decode(errors="replace")
+        status = (await self.host.read(f"/proc/{self.pid}/status")).decode(errors="replace")
         found = {key: int(value) for key, value in _STATUS.findall(status)}
         if uid is not None and found.get("Uid") != uid:
             product = self._launch.product
@@ -187,14 +264,14 @@ class MicroVmMachine(Machine):
         """Pin each vCPU, let the other threads use all CPUs, and verify the pins."""
         if not cpus:
             return
-        topology = self._host.topology()
+        topology = self.host.topology()
         places = ",".join(map(str, topology.housekeeping or within or topology.online))
         others = sorted(set(await self.threads()) - set(self._threads))
         await self._taskset(places, *others)
         for number, thread in enumerate(self._threads):
             cpu = cpus[number % len(cpus)]
             await self._taskset(str(cpu), thread)
-            if (allowed := await allowed_cpus(self._host, thread)) != (cpu,):
+            if (allowed := await allowed_cpus(self.host, thread)) != (cpu,):
                 raise MachineFault(
                     f"{self.name}: vCPU {number} was pinned to CPU {cpu}, but the kernel lets it "
                     f"run on {list(allowed)}"
@@ -202,7 +279,7 @@ class MicroVmMachine(Machine):
 
     async def _taskset(self, cpus: str, *threads: int) -> None:
         argv = ["sh", "-c", _TASKSET, "sh", cpus, *map(str, threads)]
-        done = await self._host.run(argv, timeout_s=30)
+        done = await self.host.run(argv, timeout_s=30)
         if not done.ok:
             raise MachineFault(f"{self.name}: it cannot be put on CPU {cpus}: {done.words()}")
 
@@ -226,11 +303,11 @@ class MicroVmMachine(Machine):
 
     async def ran_s(self, threads: tuple[int, ...]) -> float:
         """Return the CPU seconds that some of its threads have had; ended ones count nothing."""
-        return (await run_delay(self._host, threads))[0]
+        return (await run_delay(self.host, threads))[0]
 
     async def threads(self) -> dict[int, str]:
         """Return the names of the hypervisor's threads by id."""
-        return await threads_of(self._host, [self.pid])
+        return await threads_of(self.host, [self.pid])
 
     async def host_cost(self) -> dict[str, float]:
         """Return what the hypervisor cost the host so far; raises MachineFault once it has ended.
@@ -239,18 +316,18 @@ class MicroVmMachine(Machine):
             As :func:`tare.platforms.linux.process_cost.vcpu_cost`.
         """
         try:
-            return await vcpu_cost(self._host, self.pid, self._threads)
+            return await vcpu_cost(self.host, self.pid, self._threads)
         except (OSError, IndexError) as error:
             tail = self.console_tail()
             raise MachineFault(f"{self.name} has ended", console_tail=tail) from error
 
     async def forget_disk(self) -> Mapping[str, Any]:
         """Make the host forget what it caches of the machine's disk; see ``tare help disk``."""
-        return {} if self.disk is None else await forget_backed(self._host, self.disk)
+        return {} if self.disk is None else await forget_backed(self.host, self.disk)
 
     async def stopped(self) -> bool:
         """Return whether the hypervisor's process is stopped."""
-        return await any_stopped(self._host, [self.pid])
+        return await any_stopped(self.host, [self.pid])
 
     def console_tail(self) -> tuple[str, ...]:
         """Return the last lines of the console, oldest first."""
@@ -293,7 +370,7 @@ class MicroVmMachine(Machine):
             await asyncio.wait(self._tasks[:1], timeout=_GONE_S)
         product = self._launch.product
         if code == -signal.SIGKILL:
-            reason = await reason_for_kill(self._host, self.pid, product, self._kills_before)
+            reason = await reason_for_kill(self.host, self.pid, product, self._kills_before)
             if reason:
                 self._fail(reason, transient=True)
                 return
@@ -330,7 +407,7 @@ class MicroVmMachine(Machine):
 
     async def _errors(self) -> str:
         with contextlib.suppress(OSError):
-            lines = (await self._host.read(self._launch.log)).decode(errors="replace")
+            lines = (await self.host.read(self._launch.log)).decode(errors="replace")
             if last := lines.strip().splitlines()[-_ERROR_LINES:]:
                 return "; ".join(last)
         return "; ".join(self.console_tail()[-1:]) or "it gave no reason"

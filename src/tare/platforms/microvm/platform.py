@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import secrets
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -27,6 +28,7 @@ from tare.platforms.contract import (
     NetworkWays,
     Platform,
     Prepared,
+    SavedMachine,
     Shape,
     Statement,
     Verdict,
@@ -40,7 +42,7 @@ from tare.platforms.linux.process_machine import owned_directory, temporary_fold
 from tare.platforms.linux.scheduling import LINUX_KNOBS, LinuxOptions, Scheduled, linux_knobs
 from tare.platforms.linux.writes import FOLDER, GROUPS, NETWORK, PROCESS, SETTINGS
 from tare.platforms.microvm.api import VmmApi
-from tare.platforms.microvm.machine import PORT, Launch, MicroVmMachine
+from tare.platforms.microvm.machine import PORT, Files, Launch, MicroVmMachine, run_script
 from tare.platforms.network import Link
 from tare.platforms.qemu import kvm_memory
 from tare.platforms.qemu import kvm_trial as trial
@@ -48,6 +50,13 @@ from tare.platforms.qemu.confined import Confinement
 from tare.programs import TASKSET, Program
 
 KVM = Path("/dev/kvm")
+_DISK = "disk"
+"""The copy of the machine's disk in the folder of its saved state."""
+# What is restored maps the memory from these files, as users of their own: nobody may write them.
+_KEEP = 'cd "$1" || exit; shift; for file; do mv "$file" . && chmod 444 "${file##*/}" || exit; done'
+_KEEP_DISK = 'cp --reflink=auto --sparse=always "$1" "$2" && chmod 444 "$2"'
+# The blocks of the machine's file stay reserved.
+_FILL_DISK = 'dd if="$1" of="$2" bs=1M conv=notrunc status=none'
 CID = 3
 """The guest's address on its vsock: the first that is free, vsock(7). Each guest has its own."""
 MIN_MEMORY = 96 << 20
@@ -58,30 +67,6 @@ _LONGEST_SOCKET = 107
 _LONGEST_NAME = len("/firecracker/vm/root/vsock.sock")
 
 O = TypeVar("O", bound=LinuxOptions)  # noqa: E741 - the options
-
-
-@dataclass(frozen=True)
-class Files:
-    """The files of one guest on its host.
-
-    Args:
-        folder: A folder of the machine's own, for sockets; its path is short enough for them.
-        kernel: The kernel.
-        initramfs: The initial file system with the agent.
-        disk: The disk of the machine's own; None: it has none.
-        toolbox: The disk with the applications; None: it has none.
-    """
-
-    folder: Path
-    kernel: Path
-    initramfs: Path
-    disk: Path | None = None
-    toolbox: Path | None = None
-
-    @property
-    def read(self) -> tuple[Path, ...]:
-        """Those that the hypervisor only reads."""
-        return (self.kernel, self.initramfs, *((self.toolbox,) if self.toolbox else ()))
 
 
 @dataclass(frozen=True)
@@ -153,6 +138,30 @@ class MicroVm(Platform[O]):
     ) -> None:
         """Configure the machine over the API, and boot it."""
 
+    @abstractmethod
+    def no_saving(self, options: O) -> str:
+        """Return why guests with these options cannot be saved, in words; empty: they can."""
+
+    @abstractmethod
+    async def write_state(self, api: VmmApi, options: O, machine: MicroVmMachine) -> Sequence[Path]:
+        """Pause the guest, write its state, and return the files that it is in on the host."""
+
+    @abstractmethod
+    async def load(
+        self,
+        host: Host,
+        api: VmmApi,
+        options: O,
+        guest: Guest,
+        files: Files,
+        user: Confinement,
+    ) -> None:
+        """Load the saved state over the API; the guest is then paused."""
+
+    @abstractmethod
+    async def resume(self, api: VmmApi) -> None:
+        """Let a paused guest run."""
+
     def common_statement(
         self, options: O, *, needs_root: bool, notes: tuple[str, ...], untested: str
     ) -> Statement:
@@ -180,6 +189,7 @@ class MicroVm(Platform[O]):
             confirmed="lab",
             host_boot=KVM_BOOT,
             boots_image=True,
+            saves=not self.no_saving(options),
             network=NetworkWays(rooted=frozenset({"tap"}), device="/dev/net/tun"),
             boot_s=1.5,
             emulated_boot_s=15.0,
@@ -258,6 +268,79 @@ class MicroVm(Platform[O]):
         Raises:
             MachineFault: The hypervisor ended or refused a request, with its own words.
         """
+        return await self._start(context, options, prepared, spec, None)
+
+    @asynccontextmanager
+    async def saved(
+        self, context: Context, options: O, prepared: Prepared, machine: Machine, folder: Path
+    ) -> AsyncIterator[SavedMachine]:
+        """Save the state of a guest that has answered, and end it; remove the state at the end.
+
+        Raises:
+            MachineFault: It cannot be saved; with the hypervisor's own words where it refused.
+        """
+        assert isinstance(machine, MicroVmMachine)
+        host, spec = context.host, machine.spec
+        if reason := self.no_saving(options) or _not_kept(spec):
+            raise MachineFault(f"{machine.name}: it cannot be saved: {reason}")
+        async with owned_directory(host, context.ledger, folder):
+            await machine.hang_up()
+            async with machine.api() as api:
+                written = await self.write_state(api, options, machine)
+            await run_script(host, machine.name, _KEEP, folder, *written)
+            if machine.disk is not None:
+                await run_script(host, machine.name, _KEEP_DISK, machine.disk.file, folder / _DISK)
+            await machine.stop()
+            made_with = await self._made_with(context, options, prepared, spec)
+            yield SavedMachine(folder, spec.shape, made_with)
+
+    async def restore(
+        self,
+        context: Context,
+        options: O,
+        prepared: Prepared,
+        spec: MachineSpec,
+        saved: SavedMachine,
+    ) -> Machine:
+        """Start a guest from a saved state; its vCPUs are on their CPUs before they run on.
+
+        Raises:
+            MachineFault: The hypervisor ended or refused a request, or something differs from what
+                was saved.
+        """
+        if reason := self.no_saving(options) or _not_kept(spec):
+            raise MachineFault(f"{spec.name}: it cannot be restored: {reason}")
+        now = await self._made_with(context, options, prepared, spec)
+        if spec.shape != saved.shape:
+            raise MachineFault(f"{spec.name}: {saved.shape} was saved, not {spec.shape}")
+        for key, value in saved.made_with.items():
+            if (other := now.get(key)) != value:
+                raise MachineFault(f"{spec.name}: it was saved with {key} {value}, not {other}")
+        return await self._start(context, options, prepared, spec, saved.folder)
+
+    async def _made_with(
+        self, context: Context, options: O, prepared: Prepared, spec: MachineSpec
+    ) -> Mapping[str, str]:
+        """Return what a saved and a restored guest must have in common."""
+        program = await find_program(context.host, self.programs[0])
+        if program is None:
+            raise MachineFault(f"{self.product} is no longer installed", self.get)
+        printed = await context.host.run([program, "--version"], timeout_s=_ASK_S)
+        return {
+            self.product: version_in(printed.stdout.decode(errors="replace")),
+            "the options": options.model_dump_json(),
+            "the image": prepared.digest,
+            "the toolbox": "none" if spec.toolbox is None else spec.toolbox.digest,
+        }
+
+    async def _start(
+        self,
+        context: Context,
+        options: O,
+        prepared: Prepared,
+        spec: MachineSpec,
+        saved: Path | None,
+    ) -> Machine:
         host, ledger = context.host, context.ledger
         image = await _at_host(host, prepared.extra["image"])
         scheduled = Scheduled(context, spec.name, options.scheduling_of(spec.role))
@@ -278,14 +361,26 @@ class MicroVm(Platform[O]):
                 image.initramfs,
                 None if machine.disk is None else machine.disk.file,
                 None if spec.toolbox is None else await at_host(host, spec.toolbox.image),
+                saved,
             )
+            machine.files = files
+            if saved is not None and files.disk is not None:
+                await run_script(host, spec.name, _FILL_DISK, saved / _DISK, files.disk)
             user = await self.user_for(context, options, files, spec.network is not None)
             link = None
             if spec.network is not None:
                 link = await spec.network.tap(spec.name, 1, user.uid)
             launch = await self.launch(context, options, files, user, link)
-            guest = Guest(spec, " ".join(self._arguments(context, files, link)), link)
-            await machine.run(launch, lambda api: self.boot(api, options, guest, files, user))
+            arguments = " ".join(self._arguments(context, files, link, spec.to_save))
+            guest = Guest(spec, arguments, link)
+
+            async def begin(api: VmmApi) -> None:
+                if saved is None:
+                    await self.boot(api, options, guest, files, user)
+                else:
+                    await self.load(host, api, options, guest, files, user)
+
+            await machine.run(launch, begin, None if saved is None else self.resume)
             proven = await machine.prove_user(user.uid)
             machine.applied = {**machine.applied, "runs_as": {**user.record(), **proven}}
             if machine.disk is not None:
@@ -307,11 +402,14 @@ class MicroVm(Platform[O]):
             "reserved": machine.disk.reserved,
         }
 
-    def _arguments(self, context: Context, files: Files, link: Link | None) -> Sequence[str]:
+    def _arguments(
+        self, context: Context, files: Files, link: Link | None, to_save: bool
+    ) -> Sequence[str]:
         """Return the kernel's command line; see :func:`tare.platforms.qemu.command.command`."""
         return (
             *("console=ttyS0", "quiet", "panic=-1", "noirqdebug", "no_timer_check"),
             *("cryptomgr.notests", *self.ends, f"tare.channel=vsock:{PORT}"),
+            *(("tare.again=1",) if to_save else ()),
             *(COUNTED if context.counted else ()),
             *((f"tare.scratch={LABEL}",) if files.disk else ()),
             *((f"tare.net={link.word}",) if link else ()),
@@ -365,6 +463,15 @@ class MicroVm(Platform[O]):
         finally:
             await machine.stop()
         return trial.Answer(True, f"a guest booted in {product}")
+
+
+def _not_kept(spec: MachineSpec) -> str:
+    """Return why a machine cannot be saved, whatever its hypervisor is; empty: it can."""
+    if spec.network is not None:
+        return "its guest keeps the addresses of a network that ends with its batch"
+    if not spec.to_save:
+        return "its specification does not say so, and its agent ends with its connection"
+    return ""
 
 
 def _failed(product: str, fault: TareError, name: str) -> trial.Answer:
