@@ -91,6 +91,17 @@ RUNSC = Program(
     "containers by gVisor (platform oci, runtime: runsc)",
     {"apt": "runsc"},
 )
+CTR = Program(
+    ("ctr",),
+    "containers in virtual machines (platform oci, runtime: kata)",
+    _everywhere("containerd", apk="containerd-ctr"),
+)
+KATA = Program(
+    ("containerd-shim-kata-v2",),
+    "containers in virtual machines (platform oci, runtime: kata)",
+    {},
+    ("/opt/kata/bin/containerd-shim-kata-v2",),
+)
 MKFS = Program(("mkfs.ext4",), "disks of machines", _everywhere("e2fsprogs"))
 IP = Program(("ip",), "networks of machines", _everywhere("iproute2", dnf="iproute"))
 TASKSET = Program(("taskset",), "keeping QEMU to its CPUs", _everywhere("util-linux"))

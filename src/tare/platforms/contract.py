@@ -279,7 +279,7 @@ class Platform(ABC, Generic[O]):
             context: Where the machine runs.
             options: The arm's options.
             prepared: What the machine booted.
-            machine: The machine; its specification said ``to_save``.
+            machine: The machine, which was started with ``to_save``.
             folder: Where the state is to be on the host; it is created, and noted in the ledger.
 
         Raises:

@@ -19,6 +19,7 @@ from tare.platforms.contract import (
     NO_HYPERVISOR,
     Capabilities,
     Context,
+    HostAccess,
     Machine,
     MachineSpec,
     NetworkWays,
@@ -29,6 +30,7 @@ from tare.platforms.contract import (
     Variant,
     Verdict,
     Write,
+    undo_resource,
 )
 from tare.platforms.linux.cgroups import (
     CgroupMounts,
@@ -51,7 +53,7 @@ from tare.platforms.linux.process_machine import (
 from tare.platforms.linux.scheduling import LINUX_KNOBS, Scheduled, linux_knobs, own_policy
 from tare.platforms.linux.toolbox import tree_at_host
 from tare.platforms.linux.writes import FOLDER, PROCESS_MACHINE
-from tare.platforms.oci import rootless
+from tare.platforms.oci import kata, rootless
 from tare.platforms.oci.bundle import AGENT_INSIDE, ContainerSpec, Device
 from tare.platforms.oci.options import OciOptions
 from tare.platforms.oci.runtime import (
@@ -93,17 +95,22 @@ class Oci(Platform[OciOptions]):
         **dict.fromkeys(("container", "docker", "podman", "containerd", "runc"), ""),
         "crun": "runtime: crun",
         **dict.fromkeys(("runsc", "gvisor"), "runtime: runsc"),
+        **dict.fromkeys(("kata", "kata-containers"), "runtime: kata"),
     }
     options = OciOptions
     variants = (
-        *(Variant(name, {"runtime": name}) for name in ("crun", "runc", "runsc")),
+        *(Variant(name, {"runtime": name}) for name in ("crun", "runc", "runsc", "kata")),
         Variant("rootless", {"rootless": True}),
     )
-    undoers = MappingProxyType({"container": undo_container})
+    undoers = MappingProxyType(
+        {"container": undo_container, kata.KataContainer.kind: undo_resource(kata.container_of)}
+    )
 
     def describe(self, options: OciOptions) -> str:
         """Return what reports call it."""
         runtime = "container" if options.runtime == "auto" else f"container ({options.runtime})"
+        if options.runtime == "kata":
+            runtime = "container in a virtual machine (Kata)"
         filtering = () if options.seccomp == "none" else (f"seccomp as {options.seccomp}",)
         kind = ("without root",) if options.rootless else ()
         words = (*kind, *filtering, *options.wanted_switch.words, *options.scheduling_words)
@@ -113,6 +120,8 @@ class Oci(Platform[OciOptions]):
         """Return what containers offer; nothing is tried for it."""
         if options.rootless:
             return _stated_rootless(options)
+        if options.runtime == "kata":
+            return kata.stated()
         sandboxed = options.runtime == "runsc"
         return Statement(
             capabilities=Capabilities(
@@ -139,6 +148,10 @@ class Oci(Platform[OciOptions]):
 
     def writes(self, options: OciOptions) -> tuple[Write, ...]:
         """Return what containers make on their host."""
+        if options.runtime == "kata":
+            ctr = f"ctr --namespace {kata.NAMESPACE}"
+            run, gone = f"{ctr} run --rm --config …", f"{ctr} containers delete tare-…"
+            return (*PROCESS_MACHINE, Write(kata.KataContainer.kind, f"{run} tare-…", gone))
         name = "crun or runc" if options.runtime == "auto" else options.runtime
         made = Write(
             "container",
@@ -148,8 +161,17 @@ class Oci(Platform[OciOptions]):
         )
         return (*PROCESS_MACHINE, made)
 
+    def host_access(self, options: OciOptions) -> tuple[HostAccess, ...]:
+        """Return the configuration of Kata's, which names programs that run as root."""
+        if options.kata_config is None:
+            return ()
+        effect = "runs the programs that this configuration of Kata's names, as root"
+        return (HostAccess("kata-config", options.kata_config, effect),)
+
     async def check(self, context: Context, options: OciOptions) -> Verdict:
         """Run a trivial container, and remember the runtime's own words when it does not."""
+        if options.runtime == "kata":
+            return await kata.check(context, options)
         trials = await _tried(context, options)
         versions = {trial.runtime.name: trial.version for trial in trials if trial.version}
         versions["linux"] = await kernel_release(context.host)
@@ -190,6 +212,8 @@ class Oci(Platform[OciOptions]):
         Raises:
             InputError: No runtime works here any more.
         """
+        if options.runtime == "kata":
+            return await kata.prepare(context, options)
         began = time.monotonic()
         await require_room(context.host, shape.disk)
         trials = await _tried(context, options)
@@ -209,6 +233,8 @@ class Oci(Platform[OciOptions]):
         self, context: Context, options: OciOptions, prepared: Prepared, spec: MachineSpec
     ) -> Machine:
         """Start a container that holds the agent alone."""
+        if options.runtime == "kata":
+            return await kata.start_kata(context, prepared, spec)
         runtime: Runtime = prepared.extra["runtime"]
         if options.rootless:
             return await rootless.start_rootless(
@@ -336,7 +362,10 @@ async def _knobs(
 
 
 def _wanted(options: OciOptions) -> tuple[RuntimeName, ...]:
-    return AUTOMATIC if options.runtime == "auto" else (options.runtime,)
+    if options.runtime == "auto":
+        return AUTOMATIC
+    assert options.runtime != "kata"
+    return (options.runtime,)
 
 
 def _refusal(trial: Trial) -> str:
