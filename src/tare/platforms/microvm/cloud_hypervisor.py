@@ -99,9 +99,10 @@ class CloudHypervisor(MicroVm[CloudHypervisorOptions]):
                 "With a network interface it keeps the right to configure networks "
                 "(CAP_NET_ADMIN), without which it does not open a tap.",
                 "Packets pass through Cloud Hypervisor itself: it has no vhost-net.",
-                "A guest can be saved and restored, without a network only. Its clock continues "
-                "from the moment at which it was saved. Nothing announces the restore to it, so "
-                "all guests from one state draw the same random numbers at first.",
+                "A guest can be saved and restored, without a network only. Whether its clock then "
+                "continues from the moment at which it was saved, or is set forward, depends on "
+                "the version. Nothing announces the restore to it, so all guests from one state "
+                "draw the same random numbers at first.",
             ),
             untested="Was run in the lab only, built from its sources (54.0.0).",
         )
