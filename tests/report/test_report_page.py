@@ -125,7 +125,8 @@ def test_the_first_screen_has_the_verdict_and_the_figure(quick: Quick) -> None:
 def test_the_page_reports_that_few_blocks_show_little_of_their_order(quick: Quick) -> None:
     _, page, comparison = quick
     assert "8 blocks show a dependence only if it is strong or many metrics agree" in page.words
-    assert not any("show a dependence only" in line for line in method_of(replace(comparison, blocks=20)))
+    of_many = method_of(replace(comparison, blocks=20))
+    assert not any("show a dependence only" in line for line in of_many)
 
 
 def test_files_beside_the_page_exist_and_are_what_they_claim(quick: Quick) -> None:
