@@ -11,6 +11,8 @@ from tare.analysis import compare_runs
 from tare.analysis.data.rundata import RunData
 from tare.analysis.effects.cached import shown_names
 from tare.events.cell_facts import CellFacts
+from tare.report.figures.palette import looks
+from tare.report.page.verdicts import arm_lines
 from tare.report.sections.results import effects_table
 from tare.workloads import WORKLOADS
 
@@ -79,6 +81,13 @@ def test_the_name_is_in_tables_and_notes_of_terminal_and_page() -> None:
         "memory-bandwidth measured cache bandwidth (arrays 25 MiB, last-level cache 300 MiB), and "
         "reports call it that: only arrays of at least 4 times the last-level cache measure memory."
     )
+
+
+@pytest.mark.parametrize(("array", "label"), [(25, "Work (cache)"), (200, "Work"), (1200, "Work")])
+def test_the_bar_names_the_cache_if_all_arrays_fit_into_it(array: int, label: str) -> None:
+    found = compare_runs(with_cells(facts_of(array, 300)))
+    lines = arm_lines(found, looks(found.arms, found.baseline))
+    assert {bar.label for line in lines for bar in line.bars} == {label}
 
 
 def test_the_cells_record_keeps_the_sizes() -> None:

@@ -72,7 +72,8 @@ def change_lines(found: Sequence[Changed], comparison: Comparison) -> tuple[ArmL
         comparison: The first run's comparison.
     """
     by_arm = _by_arm(found, comparison)
-    axis = CostAxis([change.cost for changes in by_arm.values() for change in changes])
+    costs = [change.cost for changes in by_arm.values() for change in changes]
+    axis = CostAxis(costs, comparison.shown_as)
     style: Mapping[str, Look] = looks(comparison.arms, comparison.baseline)
     lines = []
     for arm, sentence in change_sentences(found, comparison).items():

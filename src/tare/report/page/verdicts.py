@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.data.rundata import RunData
+from tare.analysis.effects.cached import ShownAs, What
 from tare.analysis.effects.families import simultaneous
 from tare.analysis.effects.results import cost_ends
 from tare.analysis.effects.verdict import LEVEL, slow_unseen
@@ -178,7 +179,7 @@ def arm_lines(comparison: Comparison, looks: Mapping[str, Look]) -> tuple[ArmLin
     Absent arms come last; those that are absent for the same reason share one line.
     """
     sentences = arm_sentences(comparison)
-    axis = CostAxis(comparison.resources)
+    axis = CostAxis(comparison.resources, comparison.shown_as)
     emulated = {verdict.arm: verdict.emulated for verdict in comparison.arm_verdicts}
     lines = [
         ArmLine(
@@ -385,9 +386,12 @@ def range_in_words(cost: ResourceCost) -> str:
 
 
 class CostAxis:
-    """The logarithmic axis of all bars of a page."""
+    """The logarithmic axis of all bars of a page, and the labels of the bars."""
 
-    def __init__(self, costs: Sequence[ResourceCost]) -> None:
+    def __init__(
+        self, costs: Sequence[ResourceCost], shown_as: Mapping[What, ShownAs] | None = None
+    ) -> None:
+        self._shown_as = shown_as or {}
         known = [cost for cost in costs if cost.averaged]
         ends = [cost.cost for cost in known]
         ends += [end for cost in known if (ci := cost.interval) for end in (ci.low, ci.high)]
@@ -400,6 +404,13 @@ class CostAxis:
         log = math.log(cost) if 0 < cost < math.inf else (self.low if cost <= 0 else self.high)
         return round(100 * min(1.0, max(0.0, (log - self.low) / (self.high - self.low))), 1)
 
+    def _label(self, cost: ResourceCost) -> str:
+        """Return the name above a resource's bar, with "cache" if all its arrays fit into one."""
+        keys = [effect.key for effect in cost.effects]
+        named = [self._shown_as.get((k.scenario, k.workload, k.parameters)) for k in keys]
+        cached = named and all(name and name.short.endswith("cache bandwidth") for name in named)
+        return f"{BAR_LABELS[cost.resource]}{' (cache)' if cached else ''}"
+
     def bar(self, cost: ResourceCost) -> Bar:
         """Return a cost as a bar."""
         value = size_in_words(cost.cost) if cost.averaged else "no ratio"
@@ -408,7 +419,7 @@ class CostAxis:
         elif cost.finding == "same":
             value = f"same ±{bound(cost.margin)}"
         low, high = (cost.interval.low, cost.interval.high) if cost.interval else (1.0, 1.0)
-        label = BAR_LABELS[cost.resource]
+        label = self._label(cost)
         about = f"{label}: {size_in_words(cost.cost) if cost.averaged else value}"
         if cost.interval:
             about += f", interval {range_in_words(cost)}"
