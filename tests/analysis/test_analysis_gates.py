@@ -92,7 +92,7 @@ def test_a_gate_within_the_usual_difference_of_runs_is_open_and_says_so() -> Non
     (one,) = check(before, after, gate)
     assert one.outcome == "open"
     text = as_text([one])
-    assert "more blocks would not tell, more runs would" in text
+    assert "more runs would decide, more blocks would not" in text
     assert "about these two runs only" in text and "an assumed 1 %" in text
     (one,) = check(before, after, gate, variation=RunVariation(0.002, asked=True))
     assert one.outcome == "holds"

@@ -36,7 +36,7 @@ from tare.units import DURATION_UNITS
 ERROR = 0.05
 """How often any gate of a call may fail, or hold, though the truth is on the other side."""
 
-WITHIN = "runs of one set-up may differ by as much: more blocks would not tell, more runs would"
+WITHIN = "runs of one set-up may differ by as much: more runs would decide, more blocks would not"
 """Why a gate is open that the two runs alone would decide."""
 
 Outcome = Literal["holds", "fails", "open"]

@@ -210,14 +210,14 @@ def _method(comparison: Comparison) -> tuple[str, ...]:
         f"The interval of a change is Welch’s, {100 * comparison.confidence:.4g} %, each by "
         "itself; of tails and maxima that of the rank-sum test.",
         "Worse or better: the interval that holds for all of the arm’s headline effects together "
-        f"(Bonferroni, {100 * comparison.level:g} %) leaves 1 out, and the change is beyond the "
-        f"margin of ±{100 * comparison.margin:g} %. Equivalent: the interval by itself lies within "
+        f"(Bonferroni, {100 * comparison.level:g} %) excludes 1, and the change is beyond the "
+        f"margin of ±{100 * comparison.margin:g} %. Equivalent: the interval by itself is within "
         "the margin, and neither run has a finding that speaks against it. Everything else is "
-        "inconclusive; with fewer than 6 blocks preliminary, without an interval.",
-        "Against another baseline than the study’s all changes against all other baselines are one "
-        "family: who looks around looks at all of them.",
-        "Two runs tell what differs between these two; how far runs differ that are alike in all, "
-        "only more runs tell: tare history, or tare compare of three or more.",
+        "inconclusive. With fewer than 6 blocks, changes are preliminary, without an interval.",
+        "If you choose another baseline than the study’s, all changes against all other baselines "
+        "are one family, because choosing a baseline after seeing results tests all of them.",
+        "Two runs show what differs between these two. Only more runs show how far runs of one "
+        "set-up differ: use tare history, or tare compare with three or more runs.",
     )
 
 

@@ -18,10 +18,10 @@ from tare.units import format_number, format_quantity, parameter_words
 
 STATUS: Mapping[Outcome, int] = {"holds": 0, "fails": 1, "open": 3}
 SIGN: Mapping[Outcome, str] = {"holds": "✓", "fails": "✗", "open": "?"}
-OPEN = "the interval holds the limit: more blocks would tell"
+OPEN = "the limit is within the interval: more blocks would decide"
 RANGED = (
-    "time counts instructions here, and ranges over all blocks stand for intervals; how far builds "
-    "of the same code differ, a few of your own tell"
+    "time counts instructions here, and ranges over all blocks replace intervals; to see how far "
+    "builds of the same code differ, measure a few"
 )
 FEW = f"each run needs {least_blocks(LEVEL)} blocks at least"
 

@@ -132,9 +132,9 @@ def _hosts(first: RunData, second: RunData) -> list[str]:
     if not first.host or not second.host or _same(first.host, second.host):
         return []
     return [
-        "The runs were made on different hosts. What a host does to all arms alike cancels; what "
-        "an arm costs there may differ, and two runs do not tell that from a change: their "
-        "intervals do not cover it."
+        "The runs were made on different hosts. What a host does to all arms alike cancels. But an "
+        "arm’s cost may differ between hosts. Two runs cannot distinguish that from a change, and "
+        "their intervals do not cover it."
     ]
 
 

@@ -456,7 +456,7 @@ def _instead(small: Through) -> str:
     rate = f"At {format_number(small.offered, 6)} requests/s, which every arm is offered,"
     took = format_quantity(small.latency_s, "s")
     if small.overloaded:
-        words.append(f"{rate} it was overloaded, and how long answers took ({took}) tells that.")
+        words.append(f"{rate} it was overloaded, as the time of its answers ({took}) shows.")
     elif small.latency.ratio is not None:
         against = f"{ratio(small.latency.ratio)} the baseline’s"
         words.append(f"{rate} an answer takes {took}, {against}.")

@@ -151,8 +151,8 @@ def _foot(comparison: Comparison) -> str:
     )
     if comparison.baseline != comparison.runs[0].baseline:
         text += (
-            f" {legible(comparison.baseline)} is not the study's baseline: of one that is chosen "
-            "after having seen results, --pairs tells."
+            f" {legible(comparison.baseline)} is not the study's baseline. If you chose it after "
+            "seeing results, use --pairs."
         )
     if any(effect.scale == "ratio" for effect in comparison.effects):
         text += f" {ABOUT_COST}"
