@@ -3,8 +3,9 @@
 usage: kata_played.py STATE [WORD...]
 
 It refuses what ctr refuses (cmd/ctr/commands/run/run.go) and what Kata refuses of a bundle. There
-is no guest: the agent runs as a process on as many CPUs as the configuration has vCPUs, below one
-that plays QEMU and has threads with the names of QEMU's vCPUs.
+is no guest: the agent runs as a process on as many CPUs as the configuration has vCPUs, and sees
+its memory in /proc/meminfo. The process above it plays QEMU and has threads with the names of
+QEMU's vCPUs.
 """
 
 from __future__ import annotations
@@ -51,9 +52,12 @@ def machine_size(configured: Path, container: dict[str, Any]) -> tuple[int, int]
     return hypervisor["default_vcpus"] + more, hypervisor["default_memory"] + memory
 
 
-def play_machine(container: dict[str, Any], vcpus: int) -> NoReturn:
-    """Be the hypervisor's process until the agent ends."""
+def play_machine(container: dict[str, Any], vcpus: int, memory: int, folder: Path) -> NoReturn:
+    """Be the hypervisor's process until the agent ends, which sees the memory of the machine."""
     os.setsid()
+    seen = folder / "meminfo"
+    total = int(0.9 * memory * 1024)
+    seen.write_text(f"MemTotal: {total} kB\nMemFree: {total} kB\nMemAvailable: {total} kB\n")
 
     def confine() -> None:
         ctypes.CDLL(None).prctl(SET_DEATH_SIGNAL, signal.SIGKILL)
@@ -61,7 +65,8 @@ def play_machine(container: dict[str, Any], vcpus: int) -> NoReturn:
 
     args = container["process"]["args"]
     program = Path(container["root"]["path"]) / args[0].lstrip("/")
-    agent = subprocess.Popen([program, *args[1:]], preexec_fn=confine)
+    bind = ["unshare", "-m", "sh", "-c", 'mount --bind "$0" /proc/meminfo && exec "$@"', str(seen)]
+    agent = subprocess.Popen([*bind, str(program), *args[1:]], preexec_fn=confine)
     start_vcpus([f"CPU {number}/KVM" for number in range(vcpus)], {})
     os._exit(agent.wait())
 
@@ -96,7 +101,7 @@ def run(state: Path, words: list[str]) -> int:
         refuse("failed to create shim task: memory is below the minimum of 256 MiB")
     Path(given.fifo_dir).mkdir(exist_ok=True)
     if not (machine := os.fork()):
-        play_machine(container, vcpus)
+        play_machine(container, vcpus, memory, Path(given.config).parent)
     record.write_text(json.dumps({"pid": machine}))
     Path(given.pid_file).write_text(str(machine))
     _, status = os.waitpid(machine, 0)

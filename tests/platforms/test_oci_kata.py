@@ -17,11 +17,15 @@ from typing import Any
 import pytest
 
 from tare.errors import InputError, MachineFault
+from tare.hosts import Ledger, LocalHost
 from tare.hosts.trace.threads import allowed_cpus
+from tare.images.cache import default_cache
 from tare.platforms.contract import Context, MachineSpec, Shape
+from tare.platforms.oci import kata
 from tare.platforms.oci.kata import KataMachine, sized, vcpus_in
 from tare.platforms.oci.options import OciOptions
 from tare.platforms.oci.platform import Oci
+from tare.testing.conformance import PlatformCases
 
 OCI = Oci()
 TESTS = Path(__file__).parents[1]
@@ -37,12 +41,12 @@ default_vcpus = 1
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="control groups need root")
 
 
-@pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A ctr and a shim that are played; the containers that ctr knows are files of this folder."""
-    folder, state = tmp_path / "bin", tmp_path / "state"
+def play(where: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a ctr and a shim that are played first in PATH; return what has ctr's containers."""
+    folder, state = where / "bin", where / "state"
     folder.mkdir()
     state.mkdir()
+    (where / "configuration.toml").write_text(CONFIGURATION)
     played = shlex.join([sys.executable, "-m", "platforms.kata_played", str(state)])
     shim = "echo 'Kata Containers containerd shim: id: \"io.containerd.kata.v2\", version: 3.99.0'"
     scripts = {
@@ -53,23 +57,41 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (folder / name).write_text(f"#!/bin/sh\n{script}\n")
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    yield state
+    return state
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A ctr and a shim that are played; the containers that ctr knows are files of this folder."""
+    return play(tmp_path, monkeypatch)
 
 
 @pytest.fixture
 def options(tmp_path: Path) -> OciOptions:
-    file = tmp_path / "configuration.toml"
-    file.write_text(CONFIGURATION)
-    return OciOptions(runtime="kata", kata_config=str(file))
+    return OciOptions(runtime="kata", kata_config=str(tmp_path / "configuration.toml"))
 
 
-def whole_memory() -> int:
-    """Return a size that this computer's memory passes as a guest's."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MIB * MIB + MIB
+class TestKata(PlatformCases):
+    platform = OCI
+    options = OciOptions(runtime="kata")
+    killed_words = "ctr returned 255"
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def context(
+        cls, tmp_path_factory: pytest.TempPathFactory, agent_program: Path
+    ) -> Iterator[Context]:
+        folder = tmp_path_factory.mktemp("kata")
+        configured = str(folder / "configuration.toml")
+        cls.options = OciOptions(runtime="kata", kata_config=configured)
+        with pytest.MonkeyPatch.context() as patched, Ledger(folder / "ledger") as ledger:
+            state = play(folder, patched)
+            yield Context(LocalHost(agent_program), ledger, default_cache(), agent_program)
+            assert not list(state.iterdir())
 
 
 def spec_of(tmp_path: Path, **more: Any) -> MachineSpec:
-    given = {"shape": Shape(1, whole_memory()), "cpus": (), "realtime": False, **more}
+    given = {"shape": Shape(1, 512 * MIB), "cpus": (), "realtime": False, **more}
     name = f"tare-test-{os.getpid()}-kata"
     return MachineSpec(name=name, workdir=tmp_path / "machine", **given)
 
@@ -141,11 +163,16 @@ async def test_a_machine_has_its_size_and_its_cpus(
 
 
 async def test_a_machine_of_another_size_is_refused(
-    context: Context, options: OciOptions, state: Path, tmp_path: Path
+    context: Context,
+    options: OciOptions,
+    state: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    machine = await start(context, options, spec_of(tmp_path, shape=Shape(1, 256 * MIB)))
+    monkeypatch.setattr(kata, "sized", lambda text, shape: text)
+    machine = await start(context, options, spec_of(tmp_path))
     try:
-        with pytest.raises(MachineFault, match=r"at most 256 MiB were asked for"):
+        with pytest.raises(MachineFault, match=r"at most 512 MiB were asked for"):
             await machine.ready(30)
     finally:
         await machine.stop()

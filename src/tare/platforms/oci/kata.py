@@ -77,7 +77,6 @@ NOTES = (
     "Kata applies no filter of system calls in the guest unless it is configured to",
 )
 MIN_MEMORY = 256 << 20
-_MOST_VCPUS = 64
 _ASK_S = 20.0
 _RUN_S = 120.0
 """Kata itself gives a guest a minute to start its agent."""
@@ -190,7 +189,7 @@ def stated() -> Statement:
     return Statement(
         capabilities=Capabilities(
             pinning=True,
-            max_vcpus=_MOST_VCPUS,
+            max_vcpus=0,
             min_memory=MIN_MEMORY,
             missing_knobs=dict.fromkeys(sorted(LINUX_KNOBS), NO_KNOB),
             toolbox=frozenset({"tree"}),
@@ -330,9 +329,8 @@ async def check(context: Context, options: OciOptions) -> Verdict:
     try:
         kata = await find_kata(context.host, options)
         versions = kata.versions
-        capabilities = replace(
-            capabilities, max_vcpus=min(_MOST_VCPUS, len(context.host.topology().machines))
-        )
+        # Kata lowers what is more than the host's CPUs.
+        capabilities = replace(capabilities, max_vcpus=len(context.host.topology().machines))
         proof = await _proof(context, kata)
     except InputError as error:
         return Verdict(False, error.message, error.hint, False, versions, capabilities)
