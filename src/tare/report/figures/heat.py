@@ -67,7 +67,7 @@ def heat_figure(
     effects: Sequence[NeighbourEffect],
     *,
     name: str,
-    title: str = "How much neighbours hurt",
+    title: str = "How much neighbours slow a machine down",
     links: Links | None = None,
 ) -> Figure:
     """Return the matrix of slowdowns as a heat map.
