@@ -241,7 +241,7 @@ _ABOUT_CERTIFICATES = """\
 
 Owners of hypervisors tried Tare on hosts of their own with `tare certify` and sent what it wrote:
 [certify.md](../how-to/certify.md). Each file agrees with itself, and nobody but its
-sender knows more. *Cases* are those of the conformance suite, *cells* those of the study next to it.
+sender knows more. *Cases* are those of the conformance suite; *cells* are those of the study.
 """
 
 _NOT_DRIVEN = """\

@@ -1,6 +1,6 @@
 """Kata Containers: each container in a virtual machine of its own, which containerd starts.
 
-Since version 2, Kata is a shim of containerd, and not an OCI runtime with a command line. Its client
+Since version 2, Kata is a shim of containerd and has no OCI command line. containerd's client
 ``ctr`` runs a bundle with it. Tare gives Kata a copy of its configuration with the machine's number
 of vCPUs and memory, because Kata adds limits of a container to what its configuration has.
 
