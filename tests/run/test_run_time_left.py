@@ -80,6 +80,19 @@ def test_a_resumed_block_counts_by_its_cells_and_is_no_measure_of_a_block(done: 
     assert len(scripted.fold.block.took_s) == 2
 
 
+@given(st.floats(0.1, 40.0), st.integers(1, BLOCKS))
+def test_the_time_left_ends_with_the_budget(blocks_of_budget: float, least: int) -> None:
+    scripted = begun()
+    scripted.block(1, dict.fromkeys(PLAN.arms, "ok"))
+    (took_s,) = scripted.fold.block.took_s
+    budget = blocks_of_budget * took_s
+    tally = Tally(scripted.fold, BLOCKS, least, budget, clock=lambda: 1e9)
+    whole = min(max(math.ceil(budget / took_s), least), BLOCKS)
+    assert tally.expected_blocks == whole
+    assert tally.left_s is not None
+    assert math.isclose(tally.left_s, (whole - 1) * took_s)
+
+
 STARTED = RunStarted(
     run="r", study={}, study_path="", study_sha256="", seed=1, host={}, versions={}
 )

@@ -243,7 +243,8 @@ async def _execute(
     ways: _Ways,
     is_new: bool,
 ) -> RunFinished | None:
-    view = ProgressView(ways.console, Tally(fold, study.blocks.most))
+    blocks = study.blocks
+    view = ProgressView(ways.console, Tally(fold, blocks.most, blocks.least, blocks.budget))
     how: Way = next(iter(started.host.values()))["spread"]
     setup = FleetSetup(
         cluster,

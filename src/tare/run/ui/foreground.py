@@ -243,4 +243,5 @@ def _speaker(console: Console) -> Callable[[str], None]:
 
 
 def _view(study: Study, fold: Fold, console: Console) -> ProgressView:
-    return ProgressView(console, Tally(fold, study.blocks.most))
+    blocks = study.blocks
+    return ProgressView(console, Tally(fold, blocks.most, blocks.least, blocks.budget))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import Counter
@@ -105,11 +106,15 @@ class Tally:
     Args:
         fold: The run's events so far.
         most: The most blocks, until an event states their number.
+        least: The blocks that are measured even if the budget is spent.
+        budget: Seconds after which no further block starts; None: no limit.
         clock: Returns seconds since the epoch.
     """
 
     fold: Fold
     most: int
+    least: int = 1
+    budget: float | None = None
     clock: Callable[[], float] = time.time
     hosts: dict[str, CurrentStep] = field(default_factory=dict)
     """By the name of each host that shares the run; a single host has an empty name."""
@@ -129,19 +134,30 @@ class Tally:
         return planned.blocks_most if planned is not None else self.most
 
     @property
+    def expected_blocks(self) -> int:
+        """The most blocks that the budget lets start, by the time that a block takes."""
+        per_block, blocks = self._per_block_s, self.blocks
+        if self.budget is None or per_block <= 0:
+            return blocks
+        by_budget = max(math.ceil(self.budget / per_block), self.least, self.fold.block.number)
+        return min(blocks, by_budget)
+
+    @property
+    def _per_block_s(self) -> float:
+        """Seconds that a block takes, measured or else as planned; 0 if neither is known."""
+        block, planned = self.fold.block, self.fold.planned
+        if block.took_s:
+            return sum(block.took_s) / len(block.took_s)
+        return planned.expected_block_s if planned is not None else 0.0
+
+    @property
     def left_s(self) -> float | None:
         """Estimated seconds until all blocks are done, from the blocks so far; None: not known."""
-        block, planned = self.fold.block, self.fold.planned
-        if self.fold.sessions.begun:
-            # The time that somebody takes to swap a disk is unknown.
+        block, per_block = self.fold.block, self._per_block_s
+        # The time that somebody takes to swap a disk is unknown.
+        if self.fold.sessions.begun or per_block <= 0:
             return None
-        if block.took_s:
-            per_block = sum(block.took_s) / len(block.took_s)
-        else:
-            per_block = planned.expected_block_s if planned is not None else 0.0
-        if per_block <= 0:
-            return None
-        blocks_after = self.blocks - max(block.number, 1)
+        blocks_after = self.expected_blocks - max(block.number, 1)
         if block.number and block.number not in block.finished and not self._by_one_process:
             # A former process measured a part of the block; its time does not count here.
             in_this_block = max(per_block * self._block_share_left, self.cell_left_s)
@@ -178,7 +194,7 @@ class Tally:
     def share_done(self) -> float:
         """The share of the cells of all blocks that is done, from 0 to 1, with current cells."""
         planned = self.fold.planned
-        total = self.blocks * planned.cells_per_block if planned is not None else 0
+        total = self.expected_blocks * planned.cells_per_block if planned is not None else 0
         parts = sum(each.fraction for each in self.hosts.values())
         return min((len(self.fold.finished) + parts) / total, 1.0) if total else 0.0
 
@@ -448,7 +464,7 @@ def _lines(event: Event, tally: Tally) -> list[Text]:
 def _block_line(event: BlockFinished, tally: Tally) -> Text:
     took_s = tally.fold.block.last_took_s
     took = "" if took_s is None else f" in {format_duration(took_s)}"
-    left = f"; {tally.left}" if event.block < tally.blocks else ""
+    left = f"; {tally.left}" if event.block < tally.expected_blocks else ""
     host = tally.fold.block.hosts.get(event.block, "")
     return Text(f"block {event.block} done{f' on {host}' if host else ''}{took}{left}", "dim")
 
