@@ -86,6 +86,19 @@ def test_each_setting_that_differs_is_listed_and_changes_the_digest(
     assert before.runs[0].study_sha256 == after.runs[0].study_sha256, "the file is the same"
 
 
+def test_an_arm_of_one_run_only_is_one_difference_and_comes_last() -> None:
+    def change(study: dict[str, Any]) -> None:
+        study["arms"]["other"] = {
+            "platform": "oci",
+            "options": {"runtime": "runc", "rootless": True},
+        }
+        nicer(study)
+
+    before, after = run(1).runs[0], with_study(run(2), change).runs[0]
+    found = [(each.what, each.after) for each in study_differences(before, after)]
+    assert found == [("arms.vm.scheduling.nice", "-5"), ("arms.other.platform", "oci")]
+
+
 def test_words_and_what_an_older_version_does_not_know_change_nothing() -> None:
     def words(study: dict[str, Any]) -> None:
         study |= {"title": "Another", "description": "Words", "kernel": None, "aa": study["aa"]}

@@ -47,13 +47,19 @@ class RunDifference(NamedTuple):
 def study_differences(before: RunData, after: RunData) -> tuple[RunDifference, ...]:
     """Return how what was measured differs: options of the command line, then settings.
 
-    Titles, descriptions and summaries are not compared: they change no measurement.
+    Titles, descriptions and summaries are not compared: they change no measurement. An arm that
+    only one run has is one difference, named by its platform, and comes last.
     """
     found = []
     if before.changes != after.changes:
         commands = (" ".join(run.changes) or NONE for run in (before, after))
         found.append(RunDifference("command line", "options", *commands))
-    return (*found, *_between("study", _settings(before.study), _settings(after.study)))
+    different = tuple(_between("study", _settings(before.study), _settings(after.study)))
+    names = [set(run.study.get("arms") or ()) for run in (before, after)]
+    of_one = tuple(f"arms.{arm}." for arm in names[0] ^ names[1])
+    found += [each for each in different if not each.what.startswith(of_one)]
+    whole = {f"{prefix}platform" for prefix in of_one}
+    return (*found, *(each for each in different if each.what in whole))
 
 
 def settings_sha256(run: RunData) -> str:
