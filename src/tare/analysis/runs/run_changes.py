@@ -39,8 +39,8 @@ def about_two_runs(before: Comparison, after: Comparison) -> str:
     if all(run.counts_instructions for run in (*before.runs, *after.runs)):
         return ""
     return (
-        "This is about these two runs only: how far runs of one set-up differ by themselves is not "
-        "in their intervals, and takes several runs of it"
+        "This is about these two runs only: the intervals do not include how much repeated runs of "
+        "one set-up differ. To learn that, repeat a run"
     )
 
 
