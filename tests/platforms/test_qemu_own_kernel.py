@@ -145,7 +145,9 @@ async def test_where_nothing_else_can_be_booted_the_hosts_kernel_says_what_kvm_d
     monkeypatch.setattr(guest_image, "find_kernel", no_apt)
     await answered(far, monkeypatch, Answer(False, "a guest did not boot within 12 s"))
     verdict = await Qemu().check(far, QemuOptions(accelerator="kvm"))
-    assert (verdict.usable, verdict.reason) == (False, "a guest did not boot within 12 s")
+    assert (verdict.usable, verdict.reason) == (
+        False, "a guest did not boot within 12 s"
+    ), verdict.hint  # fmt: skip
     (far.host.root / "boot/vmlinuz-linux").unlink()  # type: ignore[attr-defined]
     verdict = await Qemu().check(far, QemuOptions(accelerator="kvm"))
     assert "there is no image of it in /boot" in verdict.reason
