@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tare.analysis.effects.verdict import LEVEL
 from tare.analysis.model import Comparison, ResourceCost
@@ -19,6 +19,7 @@ from tare.report.page.verdicts import (
     ArmLine,
     CostAxis,
     bound,
+    names_in_words,
     range_in_words,
     size_in_words,
 )
@@ -26,7 +27,6 @@ from tare.report.page.words import (
     NONE,
     apart,
     counted,
-    joined,
     marked,
     metric_name,
     percent,
@@ -55,7 +55,10 @@ def change_sentences(found: Sequence[Changed], comparison: Comparison) -> dict[s
         found: Changes against the comparison's baseline, judged.
         comparison: The first run's comparison.
     """
-    by_arm = _by_arm(found, comparison)
+    return _sentences_by_arm(_by_arm(found, comparison))
+
+
+def _sentences_by_arm(by_arm: Mapping[str, Sequence[ResourceChange]]) -> dict[str, str]:
     sentences: dict[str, str] = {}
     for brief in (False, True):
         sentences = {arm: _sentences(changes, brief) for arm, changes in by_arm.items()}
@@ -76,7 +79,7 @@ def change_lines(found: Sequence[Changed], comparison: Comparison) -> tuple[ArmL
     axis = CostAxis(costs, comparison.shown_as)
     style: Mapping[str, Look] = looks(comparison.arms, comparison.baseline)
     lines = []
-    for arm, sentence in change_sentences(found, comparison).items():
+    for arm, sentence in _sentences_by_arm(by_arm).items():
         costs = [change.cost for change in by_arm[arm]]
         emulated = any(cost.emulated for cost in costs)
         bars = tuple(axis.bar(cost) for cost in costs)
@@ -102,7 +105,7 @@ def _sentences(changes: Sequence[ResourceChange], brief: bool) -> str:
     worst = [change for change in enough if change.cost.resource == "latency-worst"]
     texts = [_clauses(typical, brief), _clauses(worst, brief)]
     if few:
-        what = "" if len(few) == len(changes) else f" on {_names(few)}"
+        what = "" if len(few) == len(changes) else f" on {names_in_words(few)}"
         texts.append(
             f"too few {few[0].each}s for a verdict{what} ({min(cost.blocks for cost in few)} of "
             f"the {least_blocks(LEVEL)} needed in each run)"
@@ -120,12 +123,14 @@ def _clauses(changes: Sequence[ResourceChange], brief: bool) -> str:
         if costs := of.get(finding):
             parts.append(f"{words}: {_sizes(costs, brief)}")
     if same := of.get("same"):
-        parts.append(f"{_names(same)} unchanged (within ±{bound(max(c.margin for c in same))})")
+        parts.append(
+            f"{names_in_words(same)} unchanged (within ±{bound(max(c.margin for c in same))})"
+        )
     if bounded := of.get("bounded"):
         most = bound(max(cost.largest for cost in bounded) - 1)
-        parts.append(f"{_names(bounded)}: no change larger than {most}")
+        parts.append(f"{names_in_words(bounded)}: no change larger than {most}")
     if undecided := of.get("undecided"):
-        parts.append(f"undecided: {_names(undecided) if brief else _ranges(undecided)}")
+        parts.append(f"undecided: {names_in_words(undecided) if brief else _ranges(undecided)}")
     parts += [_without_ratio(change) for change in changes if change.cost.finding == "no-ratio"]
     return "; ".join(parts)
 
@@ -152,18 +157,13 @@ def _without_ratio(change: ResourceChange) -> str:
                 return f"{name} {word} by {size} ({metric_name(one.change.key.metric)})"
     if all(one.verdict == "equivalent" for one in change.changes):
         return f"{name} unchanged"
-    sizes = [open_cost(one) for one in change.changes if one.verdict == "inconclusive"]
-    open_sizes = [size for size in sizes if size != NONE]
+    open_sizes = [size for one in change.changes if (size := open_cost(one)) != NONE]
     if not open_sizes:
         return f"{name} undecided"
     # Differences of several metrics have no order: the first represents them.
     if open_sizes[0] == ANY:
         return f"{name} undecided (no cost is excluded)"
     return f"{name} undecided (a cost up to {open_sizes[0]} more is not excluded)"
-
-
-def _names(costs: Iterable[ResourceCost]) -> str:
-    return joined([LABELS[cost.resource] for cost in costs])
 
 
 def open_cost(one: Changed) -> str:

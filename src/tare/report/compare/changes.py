@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from tare.analysis.model import Comparison, Effect, Key, RunData, VerdictWord, as_cost, cost_ends
+from tare.analysis.model import Comparison, Effect, Key, RunData, as_cost, cost_ends
 from tare.analysis.runs.changed import Changed, changed
 from tare.analysis.runs.run_changes import about_two_runs
 from tare.analysis.runs.run_differences import (
@@ -55,10 +55,6 @@ from tare.report.page.words import (
 from tare.units import format_quantity
 
 WIDE, NARROW, MOST_MARKS = 900.0, 360.0, 40
-HEADED = {"worse": "worse", "better": "better", "differs": "different"}
-ORDER: tuple[VerdictWord, ...] = (
-    "worse", "better", "differs", "equivalent", "preliminary", "inconclusive"
-)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -238,7 +238,9 @@ def _sentence(comparison: Comparison, arm: str, costs: Sequence[ResourceCost], b
     sentences = resource_sentences(costs, brief=brief)
     if slow := [cost for cost in costs if cost.interval is not None and _has_slow_boots(cost)]:
         figures, include = ("figure", "includes") if len(slow) == 1 else ("figures", "include")
-        sentences.append(f"The {figures} for {_names(slow)} {include} boots that seem slow.")
+        sentences.append(
+            f"The {figures} for {names_in_words(slow)} {include} boots that seem slow."
+        )
     lost = next((r for r in comparison.failures if r.arm == arm and r.failed.count), None)
     if lost is not None:
         sentences.append(f"{lost.failed.count} of its {lost.failed.total} cells failed.")
@@ -265,7 +267,7 @@ def resource_sentences(costs: Sequence[ResourceCost], *, brief: bool = False) ->
     found = [_clauses(typical, brief), *([] if brief else _advice(typical)), _clauses(worst, brief)]
     if few:
         each, so_many = few[0].each, min(cost.blocks for cost in few)
-        what = "" if len(few) == len(costs) else f" on {_names(few)}"
+        what = "" if len(few) == len(costs) else f" on {names_in_words(few)}"
         needed = least_blocks(LEVEL)
         found.append(f"too few {each}s for a verdict{what} ({so_many} of the {needed} needed)")
     return [f"{_capital(text)}." for text in found if text]
@@ -281,16 +283,16 @@ def _clauses(costs: Sequence[ResourceCost], brief: bool) -> str:
         parts.append(_slower(slower, brief))
     if faster := of.get("faster"):
         sizes = ", ".join(f"{LABELS[cost.resource]} {_less(cost.cost)}" for cost in faster)
-        parts.append(f"faster in {_names(faster)}" if brief else f"faster: {sizes}")
+        parts.append(f"faster in {names_in_words(faster)}" if brief else f"faster: {sizes}")
     if same := of.get("same"):
         within = bound(max(cost.margin for cost in same))
-        parts.append(f"{_names(same)} the same (within ±{within})")
+        parts.append(f"{names_in_words(same)} the same (within ±{within})")
     if bounded := of.get("bounded"):
         most = bound(max(cost.largest for cost in bounded) - 1)
-        parts.append(f"{_names(bounded)}: no difference larger than {most}")
+        parts.append(f"{names_in_words(bounded)}: no difference larger than {most}")
     if undecided := of.get("undecided"):
         shown = ", ".join(f"{LABELS[cost.resource]} ({range_in_words(cost)})" for cost in undecided)
-        parts.append(f"undecided: {_names(undecided) if brief else shown}")
+        parts.append(f"undecided: {names_in_words(undecided) if brief else shown}")
     if without := of.get("no-ratio"):
         parts += [_without_ratio(cost) for cost in without]
     return "; ".join(parts)
@@ -300,7 +302,7 @@ def _slower(costs: Sequence[ResourceCost], brief: bool) -> str:
     if brief:
         low, high = min(cost.cost for cost in costs), max(cost.cost for cost in costs)
         sizes = _more(high) if len(costs) == 1 else f"{_factor(low)} to {_factor(high)} the time"
-        return f"slower in {_names(costs)} ({sizes})"
+        return f"slower in {names_in_words(costs)} ({sizes})"
     first, *rest = costs
     lead_ = f"{LABELS[first.resource]} takes {_more(first.cost)}"
     return ", ".join([lead_, *(f"{LABELS[c.resource]} {_more(c.cost)}" for c in rest)])
@@ -312,7 +314,7 @@ def _advice(costs: Sequence[ResourceCost]) -> list[str]:
     if not known:
         return []
     undecided = [cost for cost in costs if cost.finding == "undecided"]
-    what = "it" if len(undecided) == 1 else _names([cost for cost, _ in known])
+    what = "it" if len(undecided) == 1 else names_in_words([cost for cost, _ in known])
     if len(known) == len(undecided) > 1:
         what = "them"
     most, each = max(more for _, more in known), known[0][0].each
@@ -338,7 +340,8 @@ def metric_of(effect: Effect) -> str:
     return legible(f"{effect.key.workload}/{effect.key.metric}")
 
 
-def _names(costs: Iterable[ResourceCost]) -> str:
+def names_in_words(costs: Iterable[ResourceCost]) -> str:
+    """Return the names of the costs' resources, such as ``CPU, memory and disk``."""
     return joined([LABELS[cost.resource] for cost in costs])
 
 
