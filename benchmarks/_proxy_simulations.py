@@ -12,7 +12,7 @@ from tare.analysis.topics.load_balancer import Through
 from tare.analysis.topics.proxied_cells import ProxiedCell, against
 from tare.analysis.topics.proxied_losses import Loss, capacity_loss
 from tare.events.results import CellResult
-from tare.report.sections.load_balancer import findings
+from tare.report.sections.load_balancer_findings import findings
 
 CONFIDENCE, MARGIN = 0.95, 0.02
 Study = list[tuple[list[ProxiedCell], list[ProxiedCell]]]

@@ -30,7 +30,8 @@ from tare.report.figures.time_spent import Bar as TimeBar
 from tare.report.figures.time_spent import Part as TimePart
 from tare.report.figures.time_spent import _inks, time_figures
 from tare.report.page.data import ReportData
-from tare.report.sections.load_balancer import LoadBalancer, _bars, families, findings
+from tare.report.sections.load_balancer import LoadBalancer, _bars, families
+from tare.report.sections.load_balancer_findings import findings
 from tare.report.sections.load_balancer_over_time import _rates, over_time_figures
 from tare.units import format_quantity
 

@@ -104,12 +104,12 @@ def aa_notes(
         alone: The same against the baseline by itself; empty where the twin does not count.
         level: Familywise error of the A/A pair.
     """
-    told = "; ".join(f"{described(e.key)}, {_apart(e)}" for e in failed[:3])
+    differences = "; ".join(f"{described(e.key)}, {_apart(e)}" for e in failed[:3])
     more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
     text = (
         f"The A/A pair failed: {failed[0].arm} and {failed[0].baseline} are identical but differ "
-        f"in {told}{more}. Chance does that in at most {percent(level)} of studies; otherwise "
-        "something other than the arms makes a difference here."
+        f"in {differences}{more}. Chance does that in at most {percent(level)} of studies; "
+        "otherwise something other than the arms makes a difference here."
     )
     if not alone:
         return [text]
