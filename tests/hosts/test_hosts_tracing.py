@@ -200,12 +200,13 @@ async def test_what_is_being_read_when_a_recording_ends_is_kept(
 ) -> None:
     begun, ended, finished = asyncio.Event(), asyncio.Event(), []
 
-    async def look(self: HostRecorder) -> None:
+    async def empty(self: HostRecorder) -> None:
         begun.set()
         await ended.wait()
         finished.append("read")
 
-    monkeypatch.setattr(HostRecorder, "_look", look)
+    monkeypatch.setattr("tare.hosts.trace.recorder.LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(HostRecorder, "_empty_full", empty)
     try:
         async with host_recorder(host, ledger) as recorder:
             await recorder.begin(host.topology().online, [])

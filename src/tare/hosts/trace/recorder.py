@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tare.events.host_schedule import HostEvent, Left, Vector
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Ledger
+from tare.hosts.trace.drain import Drain
 from tare.hosts.trace.pages import (
     Format,
     far_pages,
@@ -149,8 +150,7 @@ class HostRecorder:
         self._data_offset = 16
         self._cpus: tuple[int, ...] = ()
         self._taken = _Taken()
-        self._drain: asyncio.Task[None] | None = None
-        self._over = asyncio.Event()
+        self._drain = Drain(self._empty_full)
         self._began_ns = 0
 
     async def begin(self, cpus: Sequence[int], threads: Sequence[int]) -> None:
@@ -179,8 +179,7 @@ class HostRecorder:
             await self.abandon()
             raise NoTracing(f"the kernel's tracer cannot be set up: {error}") from error
         if self._looks:
-            self._over.clear()
-            self._drain = asyncio.create_task(self._look())
+            self._drain.start(LOOK_EVERY_S)
 
     async def end(self) -> Recording:
         """Stop recording, and return what was recorded."""
@@ -210,12 +209,10 @@ class HostRecorder:
         self._taken = _Taken()
 
     async def _stop(self) -> None:
-        drain, self._drain = self._drain, None
-        self._over.set()
-        await self._write("tracing_on", "0")
-        if drain is not None:
-            # It ends by itself: what it is reading would otherwise be lost.
-            await asyncio.gather(drain, return_exceptions=True)
+        try:
+            await self._write("tracing_on", "0")
+        finally:
+            await asyncio.gather(self._drain.end(), return_exceptions=True)
         for event in self._enabled:
             await self._write(f"events/{event}/enable", "0")
         await self._host.write(self._wakes / "tracing_on", b"0\n")
@@ -281,20 +278,13 @@ class HostRecorder:
         path = self._wakes / "events" / _WAKEUP / "filter"
         await self._host.write(path, (wanted or "pid == 0").encode())
 
-    async def _look(self) -> None:
-        while not await self._is_over():
-            for cpu in self._cpus:
-                if await self._stat(self._instance, cpu, "bytes") > BUFFER_KIB * 1024 // 2:
-                    await self._read(self._instance, cpu)
-            for cpu in self._online:
-                if await self._stat(self._wakes, cpu, "bytes") > WAKES_KIB * 1024 // 2:
-                    await self._read(self._wakes, cpu)
-
-    async def _is_over(self) -> bool:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_EVERY_S):
-                await self._over.wait()
-        return self._over.is_set()
+    async def _empty_full(self) -> None:
+        for cpu in self._cpus:
+            if await self._stat(self._instance, cpu, "bytes") > BUFFER_KIB * 1024 // 2:
+                await self._read(self._instance, cpu)
+        for cpu in self._online:
+            if await self._stat(self._wakes, cpu, "bytes") > WAKES_KIB * 1024 // 2:
+                await self._read(self._wakes, cpu)
 
     async def _stat(self, instance: Path, cpu: int, name: str) -> int:
         text = (await self._host.read(instance / f"per_cpu/cpu{cpu}/stats")).decode()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from tare.events.stacks import Sight
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Ledger
+from tare.hosts.trace.drain import Drain
 from tare.hosts.trace.recorder import cpu_mask
 from tare.hosts.trace.tracefs import NoTracing, traced
 
@@ -235,8 +236,7 @@ class StackRecorder:
         self._looks = looks
         self._cpus: tuple[int, ...] = ()
         self._taken = Stacks()
-        self._drain: asyncio.Task[None] | None = None
-        self._over = asyncio.Event()
+        self._drain = Drain(self._empty_full)
 
     async def cost_s(self) -> float | None:
         """Return what one stack costs: marks in the trace, with and without a stack, in pairs.
@@ -283,17 +283,14 @@ class StackRecorder:
             await self.abandon()
             raise NoTracing(f"the kernel's tracer cannot be set up for stacks: {error}") from error
         if self._looks:
-            self._over.clear()
-            self._drain = asyncio.create_task(self._look())
+            self._drain.start(LOOK_EVERY_S)
 
     async def stop(self) -> None:
         """Stop recording; :meth:`end` returns what was recorded."""
-        await self._write("tracing_on", "0")
-        drain, self._drain = self._drain, None
-        self._over.set()
-        if drain is not None:
-            # It ends by itself: what it is reading would otherwise be lost.
-            await drain
+        try:
+            await self._write("tracing_on", "0")
+        finally:
+            await self._drain.end()
         await self._write("events/enable", "0")
 
     async def end(self) -> Stacks:
@@ -310,17 +307,10 @@ class StackRecorder:
         with contextlib.suppress(OSError):
             await self.stop()
 
-    async def _look(self) -> None:
-        while not await self._is_over():
-            for cpu in self._cpus:
-                if await self._stat(cpu, "bytes") > BUFFER_KIB * 1024 // 2:
-                    await self._read(cpu)
-
-    async def _is_over(self) -> bool:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_EVERY_S):
-                await self._over.wait()
-        return self._over.is_set()
+    async def _empty_full(self) -> None:
+        for cpu in self._cpus:
+            if await self._stat(cpu, "bytes") > BUFFER_KIB * 1024 // 2:
+                await self._read(cpu)
 
     async def _read(self, cpu: int) -> None:
         # At the end, the kernel returns EAGAIN, which dd reports as an error.
