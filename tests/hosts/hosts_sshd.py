@@ -92,17 +92,25 @@ class Sshd:
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(call, stderr=log)
         deadline = time.monotonic() + 20
-        # From another address: a connection from the port to itself is made where nobody listens.
-        to, source = ("127.0.0.1", self.port), ("127.0.0.2", 0)
-        while True:
-            with (
-                contextlib.suppress(OSError),
-                socket.create_connection(to, source_address=source),
-            ):
-                return
+        while not self._greets():
             assert self.process.poll() is None, (self.folder / "log").read_text()
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+    def _greets(self) -> bool:
+        """Return whether a server answers, which a process that only holds the port does not.
+
+        A server that was just stopped may have been forking for a connection. Its child holds the
+        listening port for a moment, takes connections and never answers them.
+        """
+        # From another address: a connection from the port to itself is made where nobody listens.
+        to, source = ("127.0.0.1", self.port), ("127.0.0.2", 0)
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(to, timeout=1, source_address=source) as made,
+        ):
+            return made.recv(4) == b"SSH-"
+        return False
 
     def cut(self) -> None:
         """Kill the processes that serve connections; new ones are still taken."""
