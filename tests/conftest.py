@@ -64,7 +64,7 @@ LONGEST = (
     "scripts/test_without_apt.py",
     "run/test_run_cluster.py",
     "images/test_live_boots.py",
-    "run/test_run_vanished.py",
+    "run/test_run_silent_hosts.py",
     "run/test_run_sessions.py",
 )
 """Files whose tests take more than a minute together. They come first: one that began last would

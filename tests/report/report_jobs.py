@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from report.invented import BLOCKS, begin
+from report.report_run_begin import BLOCKS, begin
 from tare.events import (
     BlockFinished,
     BlockStarted,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from report.invented import BLOCKS, begin
+from report.report_run_begin import BLOCKS, begin
 from tare.events import (
     BlockFinished,
     BlockStarted,

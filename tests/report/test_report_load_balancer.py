@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks._proxy_simulations import shown
-from report.invented import BLOCKS
 from report.report_proxied import LIMIT, write_proxied_run
+from report.report_run_begin import BLOCKS
 from tare.analysis import load_run
 from tare.analysis.effects.compare import compare
 from tare.analysis.topics.load_balancer import Through, through

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from run.run_driving import TARE, Running, events, of_type
-from run.test_run_account import PLAN, ScriptedRun
+from run.test_run_cell_accounting import PLAN, ScriptedRun
 from tare.errors import InputError
 from tare.events import BlockStarted, ImageReady, Planned, PlatformChecked, RunResumed
 from tare.platforms.contract import Capabilities, Prepared, Verdict

@@ -16,7 +16,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from run.test_run_account import PLAN, ScriptedRun
+from run.test_run_cell_accounting import PLAN, ScriptedRun
 from tare.cli.ending import resume_hint_on_interrupt
 from tare.errors import MachineFault
 from tare.events import (

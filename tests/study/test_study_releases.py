@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from study.study_catalog import ABLE, CATALOG, KINDS
-from study.test_study_own_files import LINUX, written
+from study.test_study_lab_files import LINUX, written
 from tare.errors import InputError
 from tare.study.model.releases import NUMBERS, RELEASES, release_words
 from tare.study.model.study import Study
