@@ -70,9 +70,9 @@ def told_by(report: Path) -> Outcome:
     for case in ElementTree.parse(report).iter("testcase"):
         end = "passed"
         for kind, word in (("skipped", "skipped"), ("failure", "failed"), ("error", "failed")):
-            for told in case.iter(kind):
+            for element in case.iter(kind):
                 end = word
-                reason = (told.get("message") or "").partition("\n")[0]
+                reason = (element.get("message") or "").partition("\n")[0]
                 why[reason if word == "skipped" else f"{case.get('name')}: {reason}"] += 1
         counts[end] += 1
     reasons = tuple(f"{times} × {reason}" if times > 1 else reason for reason, times in why.items())

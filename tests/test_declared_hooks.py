@@ -29,10 +29,10 @@ NAMES = frozenset({"qemu", "bare", "tick"})
 )
 def test_probing_is_found(source: str, place: str, why: str) -> None:
     homes = {"QemuMachine": "platforms/qemu/"}
-    ((line, words, told),) = lint.probes(source, place, NAMES, homes)
+    ((line, words, reason),) = lint.probes(source, place, NAMES, homes)
     assert line == 1
     assert words
-    assert why in told
+    assert why in reason
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_the_parts_of_tare_are_known_with_their_homes() -> None:
 
 
 def test_tares_own_code_has_none() -> None:
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, str(SCRIPT)], capture_output=True, text=True, check=False
     )
-    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -45,9 +45,9 @@ def test_the_code_of_the_page_for_extensions_is_the_examples() -> None:
 
 def test_the_page_for_extensions_has_every_case_and_all_that_can_be_overridden() -> None:
     page = EXTENDING.read_text(encoding="utf-8")
-    told = re.findall(r"^\| `(test_\w+)` \| (.*) \|$", page, re.MULTILINE)
+    listed = re.findall(r"^\| `(test_\w+)` \| (.*) \|$", page, re.MULTILINE)
     cases = {name: case for name, case in vars(PlatformCases).items() if name.startswith("test_")}
-    assert told == [(name, inspect.getdoc(case)) for name, case in cases.items()]
+    assert listed == [(name, inspect.getdoc(case)) for name, case in cases.items()]
     for name in inspect.get_annotations(PlatformCases):
         assert f"| `{name}` |" in page
     for name in ("context", "elsewhere", "cpus", "kill"):

@@ -12,6 +12,6 @@ WORDS = st.text(alphabet=' \n\t"abé')
 def test_a_tools_words_come_last_and_in_one_line(todo: str, words: str) -> None:
     hint = heard(todo, "xl", words)
     assert hint.startswith(todo)
-    told = hint.removeprefix(todo).strip()
-    assert bool(told) == bool(words.split())
-    assert not told or told == f'(xl reported: "{" ".join(words.split())}")'
+    quoted = hint.removeprefix(todo).strip()
+    assert bool(quoted) == bool(words.split())
+    assert not quoted or quoted == f'(xl reported: "{" ".join(words.split())}")'

@@ -55,19 +55,19 @@ def python(site: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_the_platform_passes_the_cases_with_its_own_test_file(site: Path) -> None:
     # Its own folder is the root: nothing of Tare's own settings of pytest counts there.
     tests = site / "sources" / PLATFORM.name
-    told = python(
+    done = python(
         site, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tests),
         "-c", str(tests / "pyproject.toml"), str(tests),
     )  # fmt: skip
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert "13 passed, 3 skipped" in told.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "13 passed, 3 skipped" in done.stdout
 
 
 def test_a_study_runs_with_all_three(site: Path) -> None:
     run = site / "run"
     command = "from tare.cli.main import main; raise SystemExit(main())"
-    told = python(site, "-c", command, "run", str(EXAMPLES / "study.yaml"), "--out", str(run))
-    assert told.returncode == 0, told.stdout + told.stderr
+    done = python(site, "-c", command, "run", str(EXAMPLES / "study.yaml"), "--out", str(run))
+    assert done.returncode == 0, done.stdout + done.stderr
     records = (run / "events.jsonl").read_text().splitlines()
     events = [json.loads(record)["event"] for record in records]
     checked = {event["arm"]: event for event in events if event["type"] == "platform_checked"}

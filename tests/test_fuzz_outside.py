@@ -75,8 +75,8 @@ def test_no_seal_makes_its_reader_fail(
 
 
 @given(st.lists(JSON, max_size=4) | st.binary(max_size=80))
-def test_no_words_of_qemus_monitor_are_taken_for_an_offer(said: list[object] | bytes) -> None:
-    data = said if isinstance(said, bytes) else "\n".join(map(json.dumps, said)).encode()
+def test_no_words_of_qemus_monitor_are_taken_for_an_offer(reply: list[object] | bytes) -> None:
+    data = reply if isinstance(reply, bytes) else "\n".join(map(json.dumps, reply)).encode()
     with pytest.raises((ValueError, KeyError, TypeError)):
         _parse_answers(data)
 
@@ -91,9 +91,9 @@ def test_no_console_makes_its_reader_fail(parts: list[bytes]) -> None:
 
 
 @given(st.text(max_size=300))
-def test_no_words_of_apt_make_its_reader_fail(said: str) -> None:
+def test_no_words_of_apt_make_its_reader_fail(output: str) -> None:
     try:
-        for package in described(said):
+        for package in described(output):
             assert package.name
     except (TareError, InputError) as error:
         assert str(error)

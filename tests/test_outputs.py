@@ -179,9 +179,9 @@ def test_each_refusal_has_a_remedy_and_none_names_an_option(number: int, name: s
     path = Path("/proc") / "none" / name
     assert existing(path).exists()
     error = OSError(number, os.strerror(number), str(path))
-    said = remedy(error, path)
-    assert said
-    assert "--" not in said.replace(str(existing(path)), "")
+    advice = remedy(error, path)
+    assert advice
+    assert "--" not in advice.replace(str(existing(path)), "")
     assert "XDG_STATE_HOME" in unusable(error).hint
     assert "XDG" not in unusable(OSError(number, os.strerror(number))).hint
 
@@ -249,11 +249,11 @@ def test_every_command_says_of_each_fault_of_a_disk_what_lifts_it(
         ]
     for words in writing:
         done = tare(*words)
-        said = done.stdout + done.stderr
-        assert done.returncode in (1, 2), (words, said)
-        assert "Traceback" not in said
+        output = done.stdout + done.stderr
+        assert done.returncode in (1, 2), (words, output)
+        assert "Traceback" not in output
         if not (fault == "full" and words[0] == "run"):
-            assert advice in done.stderr, (words, said)
+            assert advice in done.stderr, (words, output)
         assert ("--out" in done.stderr) == (words[0] in ("export", "run")), words
     assert tare("verify", folder).returncode == 0
     if fault == "marked":
@@ -272,16 +272,16 @@ def test_a_run_whose_folder_is_removed_says_so_and_leaves_nothing(
     with Running(folder, "run", study, "--out", folder) as running:
         running.wait_for(lambda event: event["type"] == "cell_finished")
         shutil.rmtree(folder)
-        status, said = running.end()
-    assert status == 1, said
-    assert "Traceback" not in said
-    assert "was removed while the run wrote into it" in said
+        status, output = running.end()
+    assert status == 1, output
+    assert "Traceback" not in output
+    assert "was removed while the run wrote into it" in output
     assert not folder.exists()
 
 
 def test_of_a_path_that_is_not_there_it_says_which_folder_to_make(tmp_path: Path) -> None:
     error = OSError(errno.ENOENT, "No such file or directory")
-    told = remedy(error, tmp_path / "none" / "deep" / "x.csv")
-    assert f"of its folders {tmp_path} is the last that is there" in told
-    assert "mkdir -p" in told
+    advice = remedy(error, tmp_path / "none" / "deep" / "x.csv")
+    assert f"of its folders {tmp_path} is the last that is there" in advice
+    assert "mkdir -p" in advice
     assert remedy(error, Path("/proc/x")) == "nothing can be made in /proc"

@@ -95,7 +95,7 @@ def test_on_a_terminal_only_tares_own_escapes_are_written() -> None:
         [sys.executable, "-c", TELLING], stdout=given, stderr=given, env=environment
     ) as process:
         os.close(given)
-        said = b""
+        output = b""
         while True:
             try:
                 part = os.read(own, 4096)
@@ -103,10 +103,10 @@ def test_on_a_terminal_only_tares_own_escapes_are_written() -> None:
                 break
             if not part:
                 break
-            said += part
-        assert process.wait(30) == 0, said
+            output += part
+        assert process.wait(30) == 0, output
     os.close(own)
-    text = said.decode()
+    text = output.decode()
     assert "\x1b[1m" in text, "it did not take the terminal for one"
     assert text.count("bc") >= 5
     for steering in ("\x1b[2J", "\x1b]0;", "\x07", "\x9b", "\u202e"):

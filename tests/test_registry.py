@@ -166,8 +166,8 @@ def test_every_command_tells_of_what_is_left_out(install: Install, tmp_path: Pat
     ):
         reason = f'there is no {kind} "{name}": it is installed by {package} but left out: '
         assert f"{reason}ModuleNotFoundError" in planned.stderr
-    told = json.loads(tare(tmp_path, "study", "schema").stdout)
-    platforms = told["properties"]["arms"]["additionalProperties"]["properties"]["platform"]
+    schema = json.loads(tare(tmp_path, "study", "schema").stdout)
+    platforms = schema["properties"]["arms"]["additionalProperties"]["properties"]["platform"]
     assert "mine" in platforms["enum"]
     assert "theirs" not in platforms["enum"]
     listed = tare(tmp_path, "platforms").stdout
@@ -186,10 +186,10 @@ def test_the_doctor_tells_of_all_that_is_installed_and_of_what_is_left_out(
 ) -> None:
     install("tare-theirs", "import nothing_of_the_kind")
     install("tare-mine", GOOD, name="mine")
-    told = json.loads(tare(tmp_path, "doctor", "--json").stdout)
-    (mine,) = [each for each in told["platforms"] if each["platform"] == "mine"]
+    reported = json.loads(tare(tmp_path, "doctor", "--json").stdout)
+    (mine,) = [each for each in reported["platforms"] if each["platform"] == "mine"]
     assert mine["usable"]
-    (left,) = told["left_out"]
+    (left,) = reported["left_out"]
     assert (left["name"], left["package"]) == ("theirs", "tare-theirs")
     shown = tare(tmp_path, "doctor")
     assert shown.returncode == 0, shown.stderr

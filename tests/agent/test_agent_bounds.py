@@ -110,8 +110,8 @@ def test_what_is_held_is_counted(arrivals: list[tuple[int, int]]) -> None:
 
 
 def chunk(data: bytes, offset: int, total: int, name: str = "s") -> Any:
-    told = {"id": 1, "name": name, "rows": total, "columns": [["v", "u8"]], "offset": offset}
-    return read_chunk(json.dumps({**told, "total": total}).encode() + b"\n" + data)
+    header = {"id": 1, "name": name, "rows": total, "columns": [["v", "u8"]], "offset": offset}
+    return read_chunk(json.dumps({**header, "total": total}).encode() + b"\n" + data)
 
 
 def test_a_long_series_waits_in_a_file() -> None:
@@ -213,7 +213,7 @@ def test_no_bytes_make_a_message_fail_otherwise(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "is_name", "is_column"),
+    ("value", "is_name", "is_column"),
     [
         ("a", True, True), ("a" * 128, True, True), ("a" * 129, False, False),
         ("", False, False), ("LLC misses", False, True), ("a/b", False, True),
@@ -221,14 +221,14 @@ def test_no_bytes_make_a_message_fail_otherwise(data: bytes) -> None:
     ],
 )  # fmt: skip
 def test_names_are_of_their_alphabets_and_no_longer_than_they_may_be(
-    told: object, is_name: bool, is_column: bool
+    value: object, is_name: bool, is_column: bool
 ) -> None:
     for read, fits in ((name, is_name), (column, is_column)):
         if fits:
-            assert read(told, "it") == told
+            assert read(value, "it") == value
         else:
             with pytest.raises(InvalidMessage, match=r"it is .*, no name"):
-                read(told, "it")
+                read(value, "it")
 
 
 @pytest.mark.parametrize("length", [256, 257])
@@ -244,10 +244,10 @@ def test_keys_and_words_are_as_long_as_they_may_be(length: int) -> None:
         read_message(word)
 
 
-@pytest.mark.parametrize("told", [5, "two\nlines", "\x1b[1m"])
-def test_a_word_is_text_that_can_be_shown(told: object) -> None:
+@pytest.mark.parametrize("value", [5, "two\nlines", "\x1b[1m"])
+def test_a_word_is_text_that_can_be_shown(value: object) -> None:
     with pytest.raises(InvalidMessage, match="hello: agent is"):
-        read_message(json.dumps({"type": "hello", "agent": told}).encode())
+        read_message(json.dumps({"type": "hello", "agent": value}).encode())
 
 
 def test_no_number_of_a_message_is_beyond_64_bits() -> None:
@@ -258,21 +258,21 @@ def test_no_number_of_a_message_is_beyond_64_bits() -> None:
             read_json(str(more).encode())
 
 
-@pytest.mark.parametrize("told", [0, 1, 2**64 - 1])
-def test_whole_numbers_of_64_bits_are_taken(told: int) -> None:
-    assert whole(told, "it") == told and number(told, "it") == float(told)
+@pytest.mark.parametrize("value", [0, 1, 2**64 - 1])
+def test_whole_numbers_of_64_bits_are_taken(value: int) -> None:
+    assert whole(value, "it") == value and number(value, "it") == float(value)
 
 
-@pytest.mark.parametrize("told", [-1, 2**64, True, 1.0, "1", None])
-def test_other_values_than_64_bit_integers_are_refused(told: object) -> None:
+@pytest.mark.parametrize("value", [-1, 2**64, True, 1.0, "1", None])
+def test_other_values_than_64_bit_integers_are_refused(value: object) -> None:
     with pytest.raises(InvalidMessage, match=r"it is .*, no whole number of 64 bits"):
-        whole(told, "it")
+        whole(value, "it")
 
 
-@pytest.mark.parametrize("told", [False, "1", None])
-def test_other_values_than_numbers_are_refused(told: object) -> None:
+@pytest.mark.parametrize("value", [False, "1", None])
+def test_other_values_than_numbers_are_refused(value: object) -> None:
     with pytest.raises(InvalidMessage, match=r"it is .*, no number"):
-        number(told, "it")
+        number(value, "it")
 
 
 @pytest.mark.parametrize("reply", [{"found": True}, {}])

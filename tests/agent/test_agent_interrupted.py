@@ -56,6 +56,6 @@ def test_a_stop_in_the_middle_of_requests_is_no_error(
                 time.sleep(0.2)
                 os.kill(agent.pid, signal.SIGCONT)
                 time.sleep(0.13)
-            said, errors = agent.communicate(timeout=60)
+            output, errors = agent.communicate(timeout=60)
         assert agent.returncode == 0, errors
-        assert '"exchanges":' in said.replace(" ", ""), said
+        assert '"exchanges":' in output.replace(" ", ""), output

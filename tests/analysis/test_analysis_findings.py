@@ -142,7 +142,7 @@ def test_cells_that_failed_in_one_arm_alone_forbid_equality() -> None:
 def test_studies_of_an_arm_that_fails_when_it_is_slow_never_call_it_equal() -> None:
     """A boot in three is three times slow, and fails: what is left is as fast as the baseline."""
     rng = np.random.default_rng(1)
-    told, other, covered = [], 0, 0
+    verdicts, other, covered = [], 0, 0
     for seed in range(12):
         slow = set((1 + np.flatnonzero(rng.random(12) < 1 / 3)).tolist()) or {5}
 
@@ -154,11 +154,11 @@ def test_studies_of_an_arm_that_fails_when_it_is_slow_never_call_it_equal() -> N
             return event
 
         found = compared(change, blocks=12, seed=seed)
-        told.append(of(found).verdict)
+        verdicts.append(of(found).verdict)
         other += of(found, "other").verdict == "equivalent"
         (rate,) = found.failures
         covered += rate.failed.low <= 1 / 3 <= rate.failed.high
-    assert not {"equivalent", "better"} & set(told)
+    assert not {"equivalent", "better"} & set(verdicts)
     assert other >= 9
     assert covered >= 10
 

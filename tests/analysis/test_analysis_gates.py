@@ -296,10 +296,10 @@ def test_limits_in_the_metrics_unit() -> None:
     )
 )
 def test_any_file_holds_gates_or_says_why_not(
-    tmp_path_factory: pytest.TempPathFactory, told: object
+    tmp_path_factory: pytest.TempPathFactory, content: object
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "any-gates.yaml"
-    path.write_text(yaml.safe_dump(told))
+    path.write_text(yaml.safe_dump(content))
     try:
         found = read_gates(path)
     except InputError:

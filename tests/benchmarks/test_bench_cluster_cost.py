@@ -30,7 +30,7 @@ WHOLE_S = 100.0
 
 def recorded(folder: Path, *, took_s: float, steps: dict[str, Any]) -> tuple[Record, ...]:
     path = folder / "events.jsonl"
-    told = {"job": {"steps": steps, "spent_s": {"caches": 0.4}}}
+    job = {"job": {"steps": steps, "spent_s": {"caches": 0.4}}}
     with EventLog(path) as log:
         for slaves in (1, 4):
             log.append(
@@ -44,7 +44,7 @@ def recorded(folder: Path, *, took_s: float, steps: dict[str, Any]) -> tuple[Rec
                 cell="c", block=1, arm="bare", scenario="s", workload="wordcount", parameters={}
             )
         )
-        log.append(CellFinished(cell="c", status="ok", measured_s=99.0, facts=told))
+        log.append(CellFinished(cell="c", status="ok", measured_s=99.0, facts=job))
     *before, last = read_events(path)
     ended = last.model_copy(update={"time": before[-1].time + WHOLE_S})
     return (*before, ended)
@@ -60,8 +60,8 @@ def test_tares_share_is_what_lies_outside_a_jobs_steps(tmp_path: Path) -> None:
     assert cell.share == pytest.approx(0.01, abs=1e-7)
     assert starts(run.records) == {1: [12.0], 4: [12.0]}
     assert all(goal.met for goal in run_goals(run))
-    told = {fact.name: fact.value for fact in facts_of(run)}
-    assert told["from how long a cell on that is at most 2 %"] == pytest.approx(50.0, abs=1e-3)
+    facts = {fact.name: fact.value for fact in facts_of(run)}
+    assert facts["from how long a cell on that is at most 2 %"] == pytest.approx(50.0, abs=1e-3)
 
 
 def test_what_takes_too_long_misses_its_goal(tmp_path: Path) -> None:
@@ -97,13 +97,13 @@ def test_memory_that_was_taken_meanwhile_is_told_after_it_was_given_back() -> No
 
 
 def test_what_was_swapped_out_is_not_available(tmp_path: Path) -> None:
-    told = tmp_path / "meminfo"
+    meminfo = tmp_path / "meminfo"
     text = "MemTotal:   9 kB\nMemAvailable:   4 kB\nSwapTotal: 9 kB\nSwapFree:   2 kB\n"
-    told.write_text(text)
-    assert available(told) == 6 << 10
-    told.write_text(text.replace("MemAvailable", "MemFree"))
+    meminfo.write_text(text)
+    assert available(meminfo) == 6 << 10
+    meminfo.write_text(text.replace("MemAvailable", "MemFree"))
     with pytest.raises(Unmeasured, match="lacks"):
-        available(told)
+        available(meminfo)
     assert available() > 0
 
 

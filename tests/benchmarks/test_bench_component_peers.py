@@ -82,13 +82,13 @@ IPERF: dict[str, Any] = {
 
 def test_numbers_are_held_to_what_the_program_wrote() -> None:
     cell, path = "b001/bare/alone/net-stream[duration=2]", "outputs/one.txt"
-    said = {path: json.dumps(IPERF)}
+    outputs = {path: json.dumps(IPERF)}
     same = ran(cell, path, bandwidth=1e9, retransmits=3.0, machine_cpu=0.5)
-    assert max(tool_numbers.compared(same, said)["net-stream"]) == 0.0
+    assert max(tool_numbers.compared(same, outputs)["net-stream"]) == 0.0
     other = ran(cell, path, bandwidth=1.01e9, retransmits=3.0, machine_cpu=0.5)
-    assert max(tool_numbers.compared(other, said)["net-stream"]) == pytest.approx(0.01, rel=0.02)
+    assert max(tool_numbers.compared(other, outputs)["net-stream"]) == pytest.approx(0.01, rel=0.02)
     with pytest.raises(Unmeasured, match="has no machine-cpu"):
-        tool_numbers.compared(ran(cell, path, bandwidth=1e9, retransmits=3.0), said)
+        tool_numbers.compared(ran(cell, path, bandwidth=1e9, retransmits=3.0), outputs)
     with pytest.raises(Unmeasured, match="no output"):
         tool_numbers.compared(same, {})
 

@@ -60,8 +60,8 @@ def test_the_guilty_commit_is_found(runs: Path, tmp_path: Path) -> None:
     git("bisect", "start", "HEAD", f"HEAD~{COMMITS - 1}")
     words = (TARE, "compare", runs / "r0", "--gate", GATE, "--bisect")
     command = f"{shlex.join(map(str, words))} {shlex.quote(str(runs))}/r$(cat version)"
-    told = git("bisect", "run", "sh", "-c", command)
-    assert f"commit {GUILTY}" in told.split("is the first bad commit")[1], told
+    bisected = git("bisect", "run", "sh", "-c", command)
+    assert f"commit {GUILTY}" in bisected.split("is the first bad commit")[1], bisected
 
 
 def test_what_is_open_is_left_out_and_what_cannot_be_compared_ends_the_search(

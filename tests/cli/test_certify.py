@@ -19,11 +19,11 @@ SET, CALL = ("--set",), "callback=192.0.2.7:4460"
 def test_a_datastores_path_is_taken_as_it_is_written(tmp_path: Path) -> None:
     """It looks like a list of YAML's, and is none."""
     words = ("address=a", "datastore=d", CALL, "boot=[d] x.iso")
-    told = tare(
+    done = tare(
         "certify", "vsphere", "--dry-run", *(part for each in words for part in (*SET, each))
     )
-    assert told.returncode == 0, told.stderr
-    assert "datastore d, folder (the topmost), pool (the topmost)" in told.stdout
+    assert done.returncode == 0, done.stderr
+    assert "datastore d, folder (the topmost), pool (the topmost)" in done.stdout
 
 
 def test_a_hypervisor_of_the_hosts_file_needs_no_more_than_its_platforms_name(
@@ -35,21 +35,21 @@ def test_a_hypervisor_of_the_hosts_file_needs_no_more_than_its_platforms_name(
         "network: VM Network, callback: '192.0.2.7:4460'}\n"
     )
     words = ("certify", "vsphere", "--dry-run", "--hosts", file)
-    told = tare(*words)
-    assert told.returncode == 0, told.stderr
-    assert f"as {file} names it, under hypervisors.vsphere" in told.stdout
-    assert "datastore mine, folder (the topmost), pool tare" in told.stdout
+    done = tare(*words)
+    assert done.returncode == 0, done.stderr
+    assert f"as {file} names it, under hypervisors.vsphere" in done.stdout
+    assert "datastore mine, folder (the topmost), pool tare" in done.stdout
     # What the command line says goes before it; of another server it says nothing.
-    told = tare(*words, *SET, "datastore=other")
-    assert "datastore other, folder (the topmost), pool tare" in told.stdout, told.stderr
+    done = tare(*words, *SET, "datastore=other")
+    assert "datastore other, folder (the topmost), pool tare" in done.stdout, done.stderr
     way = (*SET, "address=b", *SET, "datastore=d", *SET, CALL, *SET, "network=VM Network")
-    told = tare(*words, *way)
-    assert "datastore d, folder (the topmost), pool (the topmost)" in told.stdout, told.stderr
-    assert str(file) not in told.stdout
+    done = tare(*words, *way)
+    assert "datastore d, folder (the topmost), pool (the topmost)" in done.stdout, done.stderr
+    assert str(file) not in done.stdout
     file.write_text("hypervisors:\n  vsphere: {address: a, datstore: mine}\n")
-    told = tare(*words)
-    assert told.returncode == 2
-    assert f"{file}: hypervisors.vsphere.datstore: " in told.stderr
+    done = tare(*words)
+    assert done.returncode == 2
+    assert f"{file}: hypervisors.vsphere.datstore: " in done.stderr
 
 
 def test_a_dry_run_prints_every_call_that_writes_and_makes_nothing(
@@ -57,15 +57,15 @@ def test_a_dry_run_prints_every_call_that_writes_and_makes_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    told = tare("certify", "qemu", "--dry-run", "--set", "disk-format=block")
-    assert told.returncode == 0, told.stderr
+    done = tare("certify", "qemu", "--dry-run", "--set", "disk-format=block")
+    assert done.returncode == 0, done.stderr
     for word in ("mkdir -m 700 TMPDIR/tare-…", "qemu-system-x86_64", "losetup --detach"):
-        assert word in told.stdout
+        assert word in done.stdout
     assert list(tmp_path.iterdir()) in ([], [tmp_path / "state"])
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("certify",), "no platform was named"),
         (("certify", "vmware"), "there is no platform vmware"),
@@ -80,11 +80,11 @@ def test_a_dry_run_prints_every_call_that_writes_and_makes_nothing(
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_starts(
-    words: tuple[str, ...], said: str
+    words: tuple[str, ...], message: str
 ) -> None:
-    told = tare(*words)
-    assert told.returncode == 2
-    assert said in told.stderr
+    done = tare(*words)
+    assert done.returncode == 2
+    assert message in done.stderr
 
 
 @pytest.mark.acceptance
@@ -98,8 +98,8 @@ def test_containers_are_certified_on_this_computer(
     monkeypatch.setenv("TARE_TEST_PASSWORD", "planted-secret")
     file = tmp_path / "certificate.json"
     words = ("--set", "runtime=runc", "--minutes", "0.1", "--with-figures", "--yes")
-    told = tare("certify", "oci", *words, "--out", file)
-    assert told.returncode == 0, told.stdout + told.stderr
+    done = tare("certify", "oci", *words, "--out", file)
+    assert done.returncode == 0, done.stdout + done.stderr
     about = read_certificate(file)
     assert contradictions(about) == ()
     assert about.results.passes
@@ -125,10 +125,10 @@ def test_a_strangers_words_begin_no_line_of_their_own(tmp_path: Path) -> None:
         update={"build": {"x\n✓ the results follow": "1"}, "results": results}
     )
     file.write_text(forged.model_dump_json())
-    told = tare("certify", "--check", file)
-    assert told.returncode == 1
-    assert not any(line.startswith("✓") for line in told.stdout.splitlines())
-    assert "left out: a ✓ no" in told.stdout and "\x1b" not in told.stdout
+    done = tare("certify", "--check", file)
+    assert done.returncode == 1
+    assert not any(line.startswith("✓") for line in done.stdout.splitlines())
+    assert "left out: a ✓ no" in done.stdout and "\x1b" not in done.stdout
 
 
 def test_raw_arguments_that_act_on_the_host_are_tried_only_if_allowed() -> None:

@@ -69,8 +69,8 @@ async def product(kind: str, folder: Path) -> AsyncIterator[There]:
 async def vsphere(kind: str, folder: Path) -> AsyncIterator[There]:
     """Run govmomi's simulator of vCenter, with local agents for its guests."""
     with simulator() as there:
-        told = there.options().model_dump(mode="json", exclude_defaults=True)
-        way = {name.replace("_", "-"): value for name, value in told.items()}
+        options = there.options().model_dump(mode="json", exclude_defaults=True)
+        way = {name.replace("_", "-"): value for name, value in options.items()}
         # By the environment, as for the others.
         del way["credentials"]
         who = {"TARE_VSPHERE_USER": USER, "TARE_VSPHERE_PASSWORD": PASSWORD}
@@ -100,8 +100,8 @@ async def tare(*words: object, **variables: str) -> tuple[int, str]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    said, _ = await asyncio.wait_for(process.communicate(), LIMIT_S)
-    return process.returncode or 0, said.decode()
+    output, _ = await asyncio.wait_for(process.communicate(), LIMIT_S)
+    return process.returncode or 0, output.decode()
 
 
 def failed_cells(about: Certificate) -> list[str]:
@@ -134,8 +134,8 @@ async def test_a_makers_hypervisor_is_certified_and_its_file_holds_no_secret(
             "TARE_TEST_PASSWORD": next(iter(planted)),
         }
         begin = ("certify", kind, *given, "--minutes", "0.1", "--yes", "--out", file)
-        status, said = await tare(*begin, **variables)
-        assert file.exists(), said
+        status, output = await tare(*begin, **variables)
+        assert file.exists(), output
         # A name that is an ordinary word, such as `tare`, tells nobody's.
         accounts = {value for key, value in there.who.items() if key.endswith("_USER")}
         planted |= there.secrets() | (accounts - {"tare"})
@@ -144,10 +144,10 @@ async def test_a_makers_hypervisor_is_certified_and_its_file_holds_no_secret(
     assert contradictions(about) == ()
     # A local agent plays the guest, and sees no disk of the server's: of nothing else it fails.
     has_disk = bool(about.found["disk"])
-    assert cases_that(about, "failed") == ([DISK_CASE] if has_disk else []), said
+    assert cases_that(about, "failed") == ([DISK_CASE] if has_disk else []), output
     assert all(DISK_WORK in cell for cell in failed_cells(about))
     assert bool(failed_cells(about)) == has_disk
-    assert (status, about.results.passes) == ((1, False) if has_disk else (0, True)), said
+    assert (status, about.results.passes) == ((1, False) if has_disk else (0, True)), output
     assert set(about.results.cells) == {"subject", "subject-again"}
     assert not about.results.undeclared and not about.leftovers
     assert {"test_creates", "test_measures", "test_stops", "test_is_cleaned"} <= set(
@@ -162,7 +162,7 @@ async def test_a_makers_hypervisor_is_certified_and_its_file_holds_no_secret(
     text = file.read_text()
     assert len(planted) > 4
     assert not [word for word in planted if json.dumps(word)[1:-1] in text]
-    assert not [word for word in planted - accounts if word in said]
+    assert not [word for word in planted - accounts if word in output]
     # Nor who asked whom, which the command says here.
-    assert "127.0.0.1" not in text and "127.0.0.1" in said
+    assert "127.0.0.1" not in text and "127.0.0.1" in output
     assert (await tare("certify", "--check", file))[0] == 0

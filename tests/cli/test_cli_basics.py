@@ -21,9 +21,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_version_is_told_as_elsewhere() -> None:
-    told = tare("--version")
-    assert (told.returncode, told.stdout) == (0, tare("version").stdout)
-    assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", told.stdout)
+    done = tare("--version")
+    assert (done.returncode, done.stdout) == (0, tare("version").stdout)
+    assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", done.stdout)
 
 
 def test_the_package_is_the_command_too() -> None:
@@ -33,8 +33,8 @@ def test_the_package_is_the_command_too() -> None:
 
 @pytest.mark.parametrize("words", [["-h"], ["run", "-h"], ["lab", "-h"], ["image", "list", "-h"]])
 def test_help_has_its_short_form(words: list[str]) -> None:
-    told = tare(*words)
-    assert told.returncode == 0 and told.stdout == tare(*words[:-1], "--help").stdout
+    done = tare(*words)
+    assert done.returncode == 0 and done.stdout == tare(*words[:-1], "--help").stdout
 
 
 def test_shells_can_complete() -> None:
@@ -42,11 +42,11 @@ def test_shells_can_complete() -> None:
 
 
 def test_what_a_study_may_name_is_listed() -> None:
-    told = tare("workloads")
-    listed = dict(line.split("\t") for line in told.stdout.splitlines())
+    done = tare("workloads")
+    listed = dict(line.split("\t") for line in done.stdout.splitlines())
     assert set(listed) == set(installed().workloads) and all(listed.values())
-    told = tare("platforms")
-    listed = dict(line.split("\t") for line in told.stdout.splitlines())
+    done = tare("platforms")
+    listed = dict(line.split("\t") for line in done.stdout.splitlines())
     assert {name.split()[0] for name in listed} == set(installed().platforms)
 
 
@@ -58,15 +58,15 @@ def test_a_strangers_study_is_shown_without_what_steers_a_terminal(tmp_path: Pat
 
 def test_a_line_is_not_broken_where_no_terminal_is(tmp_path: Path) -> None:
     name = "n" * 300
-    told = tare("run", tmp_path / f"{name[:200]}.yaml").stderr
-    assert name[:200] in told
+    message = tare("run", tmp_path / f"{name[:200]}.yaml").stderr
+    assert name[:200] in message
 
 
 def test_the_doctor_tells_which_agent_is_installed() -> None:
-    told = json.loads(tare("doctor", "--json").stdout)["agent"]
+    reported = json.loads(tare("doctor", "--json").stdout)["agent"]
     program = (TARE.parent / "tare-agent").read_bytes()
-    assert told["sha256"] == hashlib.sha256(program).hexdigest()
-    assert re.fullmatch(r"tare-agent \S+, built by rustc \d+\.\d+\.\d+ .*", told["said"])
+    assert reported["sha256"] == hashlib.sha256(program).hexdigest()
+    assert re.fullmatch(r"tare-agent \S+, built by rustc \d+\.\d+\.\d+ .*", reported["said"])
 
 
 def completed(shell: str, typed: str) -> str:
@@ -75,15 +75,15 @@ def completed(shell: str, typed: str) -> str:
         "zsh": {"_TYPER_COMPLETE_ARGS": typed},
         "fish": {"_TYPER_COMPLETE_ARGS": typed, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
     }[shell]
-    told = subprocess.run(
+    done = subprocess.run(
         [TARE],
         env={**os.environ, "_TARE_COMPLETE": f"complete_{shell}", **asked},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert told.returncode == 0, told.stderr
-    return told.stdout
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -106,18 +106,18 @@ def test_the_manual_page_is_as_the_commands_are_now() -> None:
 
 @pytest.mark.skipif(shutil.which("man") is None, reason="no man here")
 def test_the_manual_page_can_be_read() -> None:
-    told = subprocess.run(
+    done = subprocess.run(
         ["man", "--warnings", "-E", "UTF-8", "-l", ROOT / PAGE],
         env={**os.environ, "MANWIDTH": "100", "MANPAGER": "cat"},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert told.returncode == 0 and "tare resume [OPTIONS]" in told.stdout
-    assert "warning" not in told.stderr
+    assert done.returncode == 0 and "tare resume [OPTIONS]" in done.stdout
+    assert "warning" not in done.stderr
 
 
 @pytest.mark.parametrize("command", ["run", "plan"])
 def test_a_seed_that_no_study_takes_is_refused(command: str) -> None:
-    told = tare(command, "studies/quick.yaml", "--seed", "-5")
-    assert told.returncode == 2 and "a whole number from 0 on, not -5" in told.stderr
+    done = tare(command, "studies/quick.yaml", "--seed", "-5")
+    assert done.returncode == 2 and "a whole number from 0 on, not -5" in done.stderr

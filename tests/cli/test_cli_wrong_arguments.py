@@ -36,10 +36,10 @@ def study(tmp_path: Path) -> Path:
 
 
 def refused(*words: str | Path) -> str:
-    told = tare(*map(str, words))
-    assert (told.returncode, told.stdout) == (2, ""), told
-    assert "Traceback" not in told.stderr
-    return told.stderr
+    done = tare(*map(str, words))
+    assert (done.returncode, done.stdout) == (2, ""), done
+    assert "Traceback" not in done.stderr
+    return done.stderr
 
 
 def test_a_floor_that_is_about_no_metric_is_refused(study: Path) -> None:
@@ -71,9 +71,9 @@ def test_a_run_whose_beginning_is_not_told_cannot_be_gone_on_with(tmp_path: Path
     events = tmp_path / "events.jsonl"
     with EventLog(events) as log:
         log.append(BlockStarted(block=1, order=()))
-    told = refused("resume", tmp_path)
-    assert f"{events} lacks the run's first event" in told
-    assert "tare run STUDY --out FOLDER" in told
+    message = refused("resume", tmp_path)
+    assert f"{events} lacks the run's first event" in message
+    assert "tare run STUDY --out FOLDER" in message
 
 
 def test_an_empty_description_is_no_machine(tmp_path: Path) -> None:
@@ -101,14 +101,14 @@ def test_ctrl_c_while_the_code_is_loaded_shows_no_traceback(
     wait = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(20)\n"
     (tmp_path / "typer.py").write_text(wait)
     found = os.pathsep.join([str(tmp_path), str(ROOT / "src")])
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, *argv, "doctor"],
         env={**os.environ, "PYTHONPATH": found},
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert (told.returncode, told.stdout, told.stderr) == (-signal.SIGINT, "", "")
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_a_comparison_in_the_terminal_says_that_a_run_has_not_ended(tmp_path: Path) -> None:
@@ -120,6 +120,6 @@ def test_a_comparison_in_the_terminal_says_that_a_run_has_not_ended(tmp_path: Pa
     ]
     ended = write_run(tmp_path / "ended", runs[0])
     cut = write_run(tmp_path / "cut", [each for each in runs[1] if each.type != "run_finished"])
-    told = tare("compare", str(ended), str(cut))
-    assert told.returncode == 0, told.stderr
-    assert "Note: The second run is not complete." in told.stdout
+    done = tare("compare", str(ended), str(cut))
+    assert done.returncode == 0, done.stderr
+    assert "Note: The second run is not complete." in done.stdout

@@ -55,12 +55,12 @@ def test_a_studys_runs_are_found_by_its_name_and_host(tmp_path: Path) -> None:
     done = tare("history", STUDY)
     assert done.returncode == 2
     assert f"the runs of {STUDY} were on several hosts: 8 on local; 1 on xen1" in done.stderr
-    told = tare("history", STUDY, "--host", "local", "--format", "json")
-    assert told.returncode == 0, told.stderr
-    assert json.loads(told.stdout)["runs"] == [f"r{number}" for number in range(8)]
+    history = tare("history", STUDY, "--host", "local", "--format", "json")
+    assert history.returncode == 0, history.stderr
+    assert json.loads(history.stdout)["runs"] == [f"r{number}" for number in range(8)]
     shutil.rmtree(folders[0])
-    told = tare("history", STUDY, "--host", "local")
-    assert f"folders of runs of {STUDY} that are gone or hold other runs: 1" in told.stderr
+    history = tare("history", STUDY, "--host", "local")
+    assert f"folders of runs of {STUDY} that are gone or hold other runs: 1" in history.stderr
     assert "no complete run of other is known here" in tare("history", "other").stderr
 
 
@@ -72,10 +72,10 @@ def test_a_folder_that_holds_another_run_by_now_is_not_taken_for_the_one_before(
     keep_run(known(1, folder))
     keep_run(known(2, folder))
     assert [is_there(run) for run in known_runs(STUDY)] == [False, True]
-    told = tare("history", STUDY)
+    done = tare("history", STUDY)
     # It is one run, and not the same one twice.
-    assert "one run has no history" in told.stderr, told
-    assert f"folders of runs of {STUDY} that are gone or hold other runs: 1" in told.stderr
+    assert "one run has no history" in done.stderr, done
+    assert f"folders of runs of {STUDY} that are gone or hold other runs: 1" in done.stderr
     (folder / "events.jsonl").write_bytes(b"\xff\n")
     assert not any(is_there(run) for run in known_runs(STUDY))
 

@@ -58,8 +58,8 @@ def test_a_line_that_was_changed_is_told_by_its_number(number: int) -> None:
 def test_a_line_that_is_gone_is_told_at_the_next() -> None:
     lines, digests = written(4)
     del lines[1]
-    told = read(lines, Seal(2, digests[3])).doubts()
-    assert told == [
+    doubts = read(lines, Seal(2, digests[3])).doubts()
+    assert doubts == [
         "line 2 was changed, or one before it was removed",
     ]
 

@@ -30,8 +30,10 @@ def figures(draw: st.DrawFn) -> HypervisorFigure:
 
 
 @given(st.lists(figures(), min_size=1, max_size=3), st.floats(0, 1e6))
-def test_what_went_into_events_comes_back(told: list[HypervisorFigure], resolution: float) -> None:
-    whole = HypervisorFigures("a source", resolution, "interval", tuple(told))
+def test_what_went_into_events_comes_back(
+    figures_in: list[HypervisorFigure], resolution: float
+) -> None:
+    whole = HypervisorFigures("a source", resolution, "interval", tuple(figures_in))
     written = json.loads(json.dumps({FACT: whole.fact()}))
     assert hypervisor_figures(written) == whole
 
@@ -74,9 +76,9 @@ OLD: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("told", OLD)
-def test_what_runs_of_old_hold_is_left_alone(told: dict[str, Any]) -> None:
-    assert hypervisor_figures({FACT: told}) is None
+@pytest.mark.parametrize("fact", OLD)
+def test_what_runs_of_old_hold_is_left_alone(fact: dict[str, Any]) -> None:
+    assert hypervisor_figures({FACT: fact}) is None
 
 
 json_values = st.recursive(
@@ -90,6 +92,6 @@ def test_whatever_events_hold_is_figures_or_nothing(one: Any, other: Any) -> Non
     whole = {"source": one, "resolution_s": other, "each": one, "figures": other}
     figure = {"name": "w", "words": one, "unit": one, "values": other, "of": other, "weights": one}
     figured = {"source": "s", "resolution_s": 1, "each": "vCPU", "figures": [figure, one]}
-    for told in (one, whole, figured, {**figured, "figures": [figure]}):
-        found = hypervisor_figures({FACT: told})
+    for fact in (one, whole, figured, {**figured, "figures": [figure]}):
+        found = hypervisor_figures({FACT: fact})
         assert found is None or found.figures

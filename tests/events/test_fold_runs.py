@@ -114,8 +114,8 @@ def test_an_arm_that_was_never_checked_has_the_reason_why(
 
 
 def test_what_is_skipped_twice_is_told_once() -> None:
-    told = [Skipped(arm="vm", reason="off"), Skipped(arm="vm", reason="off")]
-    assert len(folded(*told, RESUMED, told[0]).skipped) == 1
+    events = [Skipped(arm="vm", reason="off"), Skipped(arm="vm", reason="off")]
+    assert len(folded(*events, RESUMED, events[0]).skipped) == 1
 
 
 def test_only_time_in_which_a_process_was_there_is_the_runs() -> None:

@@ -154,14 +154,14 @@ async def booted(machine: LiveMachine, folder: Path) -> AsyncIterator[Booted]:
     console, port = folder / "console", folder / "port"
     async with CallbackListeners().open(CallbackAddress("127.0.0.1", 0)) as door:
         with door.expect("tare-live-1") as caller:
-            told = {**caller.configuration, "callback": f"{GATEWAY}:{door.address.port}"}
+            settings = {**caller.configuration, "callback": f"{GATEWAY}:{door.address.port}"}
             if machine.serial:
-                told["serial"] = "ttyS1"
+                settings["serial"] = "ttyS1"
             if machine.scratch:
-                told |= scratch_configuration(machine.scratch)
+                settings |= scratch_configuration(machine.scratch)
             configuration = folder / "tare-cfg.iso"
             configuration.touch(0o600)
-            configuration.write_bytes(configuration_image(told))
+            configuration.write_bytes(configuration_image(settings))
             argv = [*machine.argv(configuration, folder), "-serial", f"file:{console}"]
             if machine.serial:
                 argv += ["-serial", f"unix:{port},server=on,wait=off"]

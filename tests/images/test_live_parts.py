@@ -23,8 +23,8 @@ needs_tools = pytest.mark.skipif(
 )
 
 
-def module(*said: str) -> bytes:
-    return fakes.elf({b".modinfo": b"".join(text.encode() + b"\0" for text in said)})
+def module(*texts: str) -> bytes:
+    return fakes.elf({b".modinfo": b"".join(text.encode() + b"\0" for text in texts)})
 
 
 def tree_of(folder: Path, modules: dict[str, bytes]) -> ModuleTree:

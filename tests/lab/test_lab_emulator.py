@@ -101,14 +101,14 @@ def test_whatever_a_program_says_of_itself_is_taken(text: str) -> None:
 
 async def test_the_lab_s_own_program_is_asked(tmp_path: Path) -> None:
     program = tmp_path / "qemu"
-    said = "echo 'QEMU emulator version 10.0.2 (Debian 1:10.0.2)'"
-    program.write_text(f"#!/bin/sh\n{said}\n")
+    version = "echo 'QEMU emulator version 10.0.2 (Debian 1:10.0.2)'"
+    program.write_text(f"#!/bin/sh\n{version}\n")
     program.chmod(0o755)
     host, options = LocalHost(tmp_path / "agent"), LabOptions(qemu=str(program))
     own = Emulator("10.0.2", filters=True, program=str(program))
     assert await emulator_of(host, options, tmp_path) == own
     # As one says that was built without seccomp.
-    program.write_text(f"#!/bin/sh\n[ $1 = -sandbox ] && exit 1\n{said}\n")
+    program.write_text(f"#!/bin/sh\n[ $1 = -sandbox ] && exit 1\n{version}\n")
     assert await emulator_of(host, options, tmp_path) == replace(own, filters=False)
 
 

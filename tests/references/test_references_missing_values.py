@@ -207,7 +207,7 @@ def test_at_a_glance_like_machines_stand_beside_one_another(comparison: Comparis
     )
     tables = tuple(replace(one, rows=bare) if one.table.table == 3 else one for one in side.tables)
     undivided = replace(side, tables=tables)
-    (told,) = glance_table(undivided, [draft(run, "Table 3")], alike(run, REFERENCE)).rows
-    assert told.alike == (
+    (shared,) = glance_table(undivided, [draft(run, "Table 3")], alike(run, REFERENCE)).rows
+    assert shared.alike == (
         "Xen Para-virtualized VM, published: 15.27 µs and 17.2 µs; here vm: 21.6 µs and 32.4 µs",
     )

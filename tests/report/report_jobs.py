@@ -66,17 +66,17 @@ def _cell(
     seconds = {name: times * length for name, length in PHASES.items()}
     whole = sum(seconds.values()) + START_AND_END_S
     for name, value in {**seconds, "time": whole}.items():
-        told: dict[str, Any] = {"metric": f"sort-{name}", "unit": "s", "value": value}
+        event: dict[str, Any] = {"metric": f"sort-{name}", "unit": "s", "value": value}
         headline = name == "time"
-        log.append(Observed(cell=cell, role="subject", better="lower", headline=headline, **told))
+        log.append(Observed(cell=cell, role="subject", better="lower", headline=headline, **event))
     for name, value, unit in (
         ("written", 3.0 * SIZE, "B"),
         ("copies", 1.0, "1"),
         ("sort-bytes-read", 2.0 * SIZE, "B"),
         ("sort-bytes-written", 2.0 * SIZE, "B"),
     ):
-        told = {"metric": name, "unit": unit, "value": value}
-        log.append(Observed(cell=cell, role="subject", better="neither", **told))
+        event = {"metric": name, "unit": unit, "value": value}
+        log.append(Observed(cell=cell, role="subject", better="neither", **event))
     # What prepares and what verifies has no job, and is as warm as it happens to be.
     put = {"took_s": 1.0, "caches": []}
     steps = {"put": put, "sort": {"took_s": whole, "job": {}, "caches": list(caches)}}

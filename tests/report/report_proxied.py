@@ -65,8 +65,13 @@ def write_proxied_run(folder: Path, limited: tuple[str, ...] = (), **about: Any)
             workload="proxy",
         )
         for arm in RATES:
-            told: dict[str, Any] = {"arm": arm, "platform": "bare", "options": {}, "usable": True}
-            log.append(PlatformChecked(**told, emulated=arm == "tcg"))
+            checked: dict[str, Any] = {
+                "arm": arm,
+                "platform": "bare",
+                "options": {},
+                "usable": True,
+            }
+            log.append(PlatformChecked(**checked, emulated=arm == "tcg"))
         for block in range(1, BLOCKS + 1):
             log.append(BlockStarted(block=block, order=()))
             for arm in RATES:
@@ -102,9 +107,9 @@ def _cell(
     for metric, (value, unit) in values.items():
         better = "neither" if least or metric not in ("requests", "bandwidth") else "higher"
         better = "lower" if metric.startswith("response") else better
-        told: dict[str, Any] = {"metric": metric, "unit": unit, "better": better, "value": value}
+        event: dict[str, Any] = {"metric": metric, "unit": unit, "better": better, "value": value}
         headline = metric in ("requests", "cpu-per-request")
-        log.append(Observed(cell=cell, role="subject", kind="typical", headline=headline, **told))
+        log.append(Observed(cell=cell, role="subject", kind="typical", headline=headline, **event))
     spent = [
         {"where": where, "who": who, "share": share, "per_request_s": share / rate}
         for where, who, share in SPENT[arm]

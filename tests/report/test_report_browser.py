@@ -90,10 +90,10 @@ def verdicts_of(effects: Any) -> list[tuple[str, str]]:
 
 def shown(page: Browser) -> list[tuple[str, str]]:
     """Arm and verdict of each line of the table."""
-    arms, said = page.texts(f"{ROWS} td.c-arm"), page.texts(f"{ROWS} td.c-verdict")
+    arms, verdicts = page.texts(f"{ROWS} td.c-arm"), page.texts(f"{ROWS} td.c-verdict")
     return sorted(
         (arm.removesuffix(" (emulated)"), word.split(":")[0])
-        for arm, word in zip(arms, said, strict=True)
+        for arm, word in zip(arms, verdicts, strict=True)
     )
 
 
@@ -136,8 +136,8 @@ def test_filters_narrow_the_table_and_the_sections_below(page: Browser) -> None:
         ".map(e => e.dataset.workload).every(w => w === 'switch')"
     )
     assert page.run("location.hash") == "#arm=qemu-pv&workload=switch&verdict=worse"
-    said = page.texts("#choose-said")[0]
-    assert said.startswith(f"{len(page.texts(ROWS))} effect")
+    summary = page.texts("#choose-said")[0]
+    assert summary.startswith(f"{len(page.texts(ROWS))} effect")
     page.click("#choose [type=reset]")
     assert len(page.texts(ROWS)) == whole
     assert page.run("location.hash") == ""

@@ -107,10 +107,10 @@ def test_every_column_sorts_both_ways_and_a_link_keeps_it(
     browser.complaints.clear()
     browser.open(pages[name])
     browser.run(f"document.querySelector('#effects th[data-sort={column}] button').focus()")
-    as_told = browser.run(IDS)
+    as_served = browser.run(IDS)
     browser.press("Enter", 13, "\r")
     up, shown = browser.run(IDS), browser.texts(f"{ROWS} td.c-{column}")
-    assert sorted(up) == sorted(as_told)
+    assert sorted(up) == sorted(as_served)
     if column in ("what", "arm"):
         assert shown == sorted(shown) and len(set(shown)) > 1
     browser.press("Enter", 13, "\r")
@@ -127,16 +127,16 @@ def test_every_column_sorts_both_ways_and_a_link_keeps_it(
 
 def test_of_two_runs_verdicts_narrow_and_the_keyboard_opens(browser: Browser, two: Path) -> None:
     browser.open(two)
-    told = browser.run(
+    verdicts = browser.run(
         "[...document.querySelector('[name=verdict]').options].map(e => e.value).filter(e => e)"
     )
     whole, seen = len(browser.texts(ROWS)), 0
-    assert told
-    for verdict in told:
+    assert verdicts
+    for verdict in verdicts:
         browser.choose("[name=verdict]", verdict)
-        said = browser.texts(f"{ROWS} td.c-verdict")
-        assert said and all(text.split(":")[0] == verdict for text in said)
-        seen += len(said)
+        texts = browser.texts(f"{ROWS} td.c-verdict")
+        assert texts and all(text.split(":")[0] == verdict for text in texts)
+        seen += len(texts)
     assert seen == whole
     browser.click("#choose [type=reset]")
     browser.run("document.querySelector('#effects .opens').focus()")

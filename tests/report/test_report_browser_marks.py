@@ -133,7 +133,7 @@ class TestInABrowser:
     """The same with a mouse, and on paper."""
 
     @pytest.mark.parametrize(
-        ("name", "mark", "said"),
+        ("name", "mark", "label"),
         [
             ("jobs", "#phases-1 a rect", "against bare"),
             ("jobs", "#paper-li2013-figure-6-a a rect", "against bare"),
@@ -143,14 +143,14 @@ class TestInABrowser:
         ],
     )
     def test_a_bar_leads_to_its_blocks_and_their_cells(
-        self, browser: Browser, pages: dict[str, Path], name: str, mark: str, said: str
+        self, browser: Browser, pages: dict[str, Path], name: str, mark: str, label: str
     ) -> None:
         browser.complaints.clear()
         browser.width(1200)
         browser.open(pages[name])
         browser.click(mark)
         browser.wait("document.getElementById('detail') !== null")
-        assert said in browser.texts("#detail")[0]
+        assert label in browser.texts("#detail")[0]
         assert browser.texts("#detail")[0].count("b00") >= 3, "a cell of each block"
         if not browser.texts("#near"):
             browser.click("#detail .near-opens")

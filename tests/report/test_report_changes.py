@@ -165,14 +165,14 @@ def test_a_change_without_an_interval_has_none_as_a_cost(
         replace(one, low=0.0, high=math.inf),
     ):
         before = replace(one.before, metric=one.before.metric._replace(better=better))
-        told = replace(few[0], change=replace(change, before=before))
-        assert told.cost is not None
-        assert not all(map(math.isfinite, told.cost[1:]))
+        unbounded = replace(few[0], change=replace(change, before=before))
+        assert unbounded.cost is not None
+        assert not all(map(math.isfinite, unbounded.cost[1:]))
 
 
 def test_a_page_of_too_short_runs_says_so_first(tmp_path: Path) -> None:
-    told = {"before": simulated(0, 1.0, 2, blocks=3), "after": simulated(1, 1.2, 2, blocks=3)}
-    folders = [write_run(tmp_path / name, events_of(each)) for name, each in told.items()]
+    runs = {"before": simulated(0, 1.0, 2, blocks=3), "after": simulated(1, 1.2, 2, blocks=3)}
+    folders = [write_run(tmp_path / name, events_of(each)) for name, each in runs.items()]
     done = tare("compare", *folders, "--html", tmp_path / "page.html")
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "page.html").read_text()
@@ -192,8 +192,8 @@ def test_labels_that_do_not_fit_beside_marks_stand_whole_above_them() -> None:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     place = tmp_path_factory.mktemp("two")
-    told = {"before": simulated(0, 1.0, 3), "after": simulated(1, 1.2, 3)}
-    return {name: write_run(place / name, events_of(each)) for name, each in told.items()}
+    made = {"before": simulated(0, 1.0, 3), "after": simulated(1, 1.2, 3)}
+    return {name: write_run(place / name, events_of(each)) for name, each in made.items()}
 
 
 def test_the_command_writes_one_file_that_reads_without_scripts(
@@ -266,8 +266,8 @@ def of_arms(number: int, *arms: str, workload: str = "work") -> Comparison:
 def test_runs_with_nothing_in_common_are_told_what_they_lack(
     before: Comparison, after: Comparison, says: str, hint: str
 ) -> None:
-    with pytest.raises(InputError, match=says) as told:
+    with pytest.raises(InputError, match=says) as raised:
         render_changes(before, after, Console())
-    assert hint in told.value.hint
+    assert hint in raised.value.hint
     page = changes_page(RunPair({"bare": before}, {"bare": after}, "bare"), [], Path())
     assert says in page.lead

@@ -154,11 +154,13 @@ def test_the_neighbours_answer_names_the_worst_of_each_arm_and_who_is_spared() -
         effect("b", 9.0, False),
         effect("c", 4.0, True),
     ]
-    said = neighbours_answer(effects)
-    assert said.startswith("Neighbours: the largest slowdown measured is 4.00× in c (tick slowdown")
-    assert "3.00× in a (tick slowdown, contended)" in said
-    assert "up to" not in said
-    assert said.endswith("no slowdown differs from 1× in b.")
+    answer = neighbours_answer(effects)
+    assert answer.startswith(
+        "Neighbours: the largest slowdown measured is 4.00× in c (tick slowdown"
+    )
+    assert "3.00× in a (tick slowdown, contended)" in answer
+    assert "up to" not in answer
+    assert answer.endswith("no slowdown differs from 1× in b.")
     assert neighbours_answer([effect("b", 9.0, False)]) == (
         "Neighbours: no slowdown of b differs from 1×."
     )

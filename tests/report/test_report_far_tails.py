@@ -46,8 +46,8 @@ def test_levels_and_the_shapes_they_rest_on_are_told_or_why_not(
         second: replace(arms[second], tail=tail_beyond(boots(0.2), 0.95, "a cap stops it")),
     }
     levels, shapes = far_tables(comparison, {part: asked})
-    told = {(row.arm, row.level and row.level.one_in) for row in levels.rows}
-    assert told == {(first, 1e6), (first, 1e7), (second, None)}
+    found = {(row.arm, row.level and row.level.one_in) for row in levels.rows}
+    assert found == {(first, 1e6), (first, 1e7), (second, None)}
     text = {row.arm: levels.texts_of(row) for row in levels.rows}
     assert text[second]["reason"] == "a cap stops it"
     assert text[second]["value_s"] == "–"
@@ -72,7 +72,7 @@ def test_a_cap_bounds_what_an_arm_loses(made: tuple[Comparison, Pooled]) -> None
 
 
 @pytest.mark.parametrize(
-    ("method", "told", "not_told"),
+    ("method", "shown", "not_shown"),
     [
         ("precision", "Student-t interval", "Stein"),
         ("stein", "Stein interval: the spread of the first blocks", "Student-t"),
@@ -80,14 +80,14 @@ def test_a_cap_bounds_what_an_arm_loses(made: tuple[Comparison, Pooled]) -> None
     ],
 )
 def test_the_page_says_how_its_run_was_stopped(
-    made: tuple[Comparison, Pooled], method: str, told: str, not_told: str
+    made: tuple[Comparison, Pooled], method: str, shown: str, not_shown: str
 ) -> None:
     (run,) = made[0].runs
     blocks = {**run.study["blocks"], "method": method, "least": 6}
     comparison = compare_runs(replace(run, study={**run.study, "blocks": blocks}))
     text = " ".join(method_of(comparison))
-    assert told in text
-    assert not_told not in text
+    assert shown in text
+    assert not_shown not in text
     duet = {**run.study, "blocks": {**blocks, "duet": True}}
     assert "(a duet)" in " ".join(method_of(compare_runs(replace(run, study=duet))))
     assert "(a duet)" not in text

@@ -98,8 +98,8 @@ def test_other_programs_parsers_read_what_is_told(checked: tuple[Checked, ...]) 
     (named, *_) = text_string_to_metric_families(FORMATS["openmetrics"](hostile))
     assert '"' in named.samples[0].labels["gate"]
     assert JUnitXml.fromstring(FORMATS["junit"](hostile).encode()).tests == 1
-    for told, rows in ((checked, 3), (hostile, 1)):
-        tokens = MarkdownIt("commonmark").enable("table").parse(FORMATS["markdown"](told))
+    for results, rows in ((checked, 3), (hostile, 1)):
+        tokens = MarkdownIt("commonmark").enable("table").parse(FORMATS["markdown"](results))
         kinds = [token.type for token in tokens]
         assert kinds.count("table_open") == 1 and kinds.count("tr_open") == rows + 1
         assert kinds.count("td_open") == 4 * rows

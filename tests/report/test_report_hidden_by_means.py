@@ -61,8 +61,8 @@ def compared(folder: Path, bare: Values, kvm: Values, **metric: Any) -> Comparis
                 if value is None:
                     log.append(CellFinished(cell=cell, status="failed", reason="timed out"))
                     continue
-                told = {"metric": "what", "unit": "1", "better": "lower", **metric}
-                log.append(Observed(cell=cell, headline=True, value=value, **told))
+                settings = {"metric": "what", "unit": "1", "better": "lower", **metric}
+                log.append(Observed(cell=cell, headline=True, value=value, **settings))
                 log.append(CellFinished(cell=cell, status="ok"))
             log.append(BlockFinished(block=block))
         log.append(RunFinished(status="complete", wall_s=1.0))

@@ -21,10 +21,10 @@ def test_of_many_hosts_the_page_names_those_at_the_ends_and_the_file_has_all() -
     hosts = 40
     (effect,) = found = shared(0.1, 0.02, hosts, 2, 3)
     table = over_hosts_table(found)
-    told = table.texts_of(effect)
+    texts = table.texts_of(effect)
     low, high = min(effect.ratios.values()), max(effect.ratios.values())
     for key, end in (("lowest", low), ("highest", high)):
-        shown, host = told[key].split()
+        shown, host = texts[key].split()
         assert effect.ratios[host] == end
         assert float(shown.rstrip("×")) == pytest.approx(end, rel=0.01)
     assert "h7" not in headings(hosts)

@@ -40,20 +40,20 @@ ARMS = ("bare", "kvm", "tcg")
 
 def found(folder: Path, *limited: str) -> dict[tuple[str, int], Through]:
     run = load_run(write_proxied_run(folder, limited))
-    told = through([run], ARMS, "bare", 0.95)
-    return {(each.arm, each.size): each for each in told}
+    findings_of_run = through([run], ARMS, "bare", 0.95)
+    return {(each.arm, each.size): each for each in findings_of_run}
 
 
 def test_losses_are_against_the_baseline_of_the_same_block(tmp_path: Path) -> None:
-    told = found(tmp_path)
-    assert [arm for arm, _ in told] == ["bare", "bare", "kvm", "kvm", "tcg", "tcg"]
-    kvm = told["kvm", 0]
+    by_arm = found(tmp_path)
+    assert [arm for arm, _ in by_arm] == ["bare", "bare", "kvm", "kvm", "tcg", "tcg"]
+    kvm = by_arm["kvm", 0]
     assert kvm.loss == pytest.approx(0.5)
     assert kvm.interval is not None
     assert kvm.interval.low == pytest.approx(0.5)
     assert kvm.blocks == BLOCKS
-    assert told["tcg", 8192].loss == pytest.approx(0.975)
-    assert told["bare", 0].loss is None
+    assert by_arm["tcg", 8192].loss == pytest.approx(0.975)
+    assert by_arm["bare", 0].loss is None
     # 16, 8 and 16 in three blocks.
     assert kvm.concurrency == 16
     assert kvm.cpu_s is not None
@@ -62,12 +62,12 @@ def test_losses_are_against_the_baseline_of_the_same_block(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("limited", ["bare", "kvm"])
 def test_no_loss_is_computed_where_an_end_was_the_limit(tmp_path: Path, limited: str) -> None:
-    told = found(tmp_path, limited)
-    assert told["kvm", 0].loss is None
-    assert told[limited, 0].limited
-    assert told[limited, 0].limits == (LIMIT,)
-    assert told[limited, 0].requests > 0
-    words = " ".join(findings(tuple(told.values())))
+    by_arm = found(tmp_path, limited)
+    assert by_arm["kvm", 0].loss is None
+    assert by_arm[limited, 0].limited
+    assert by_arm[limited, 0].limits == (LIMIT,)
+    assert by_arm[limited, 0].requests > 0
+    words = " ".join(findings(tuple(by_arm.values())))
     assert f"{limited}: at least " in words
     assert LIMIT in words
 
@@ -79,8 +79,8 @@ def words_of_losses(*losses: Loss) -> str:
 
 
 def test_a_loss_is_claimed_only_with_a_verdict(tmp_path: Path) -> None:
-    told = found(tmp_path)
-    words = findings([told["kvm", 0]])[0]
+    by_arm = found(tmp_path)
+    words = findings([by_arm["kvm", 0]])[0]
     assert (
         "3 blocks are too few for a verdict on its loss. So far the largest is 50 %, at 0 B."
         in (words)
@@ -104,23 +104,23 @@ def test_a_loss_is_claimed_only_with_a_verdict(tmp_path: Path) -> None:
 
 
 def test_a_backend_that_takes_most_of_the_time_is_found(tmp_path: Path) -> None:
-    told = found(tmp_path)
-    busiest = told["kvm", 0].busiest
+    by_arm = found(tmp_path)
+    busiest = by_arm["kvm", 0].busiest
     assert busiest is not None
     assert busiest.who == "netback"
     assert busiest.share == pytest.approx(0.5)
-    (_, kvm, _) = findings(tuple(told.values()))
+    (_, kvm, _) = findings(tuple(by_arm.values()))
     assert "Most of the host’s CPU time went to netback" in kvm
-    small = next(each for each in told["kvm", 0].spent if each.who.startswith("processes"))
+    small = next(each for each in by_arm["kvm", 0].spent if each.who.startswith("processes"))
     assert small.who == "processes below 1 %: sh, cat"
-    shares = [each.share for each in told["kvm", 0].spent if each.where == "host"]
+    shares = [each.share for each in by_arm["kvm", 0].spent if each.where == "host"]
     assert sum(shares) == pytest.approx(1.0)
 
 
 def words_of(folder: Path, **about: Any) -> dict[str, str]:
     """Return each arm's finding."""
-    told = through([load_run(write_proxied_run(folder, **about))], ARMS, "bare", 0.95)
-    return dict(zip(ARMS, findings(told), strict=True))
+    balancers = through([load_run(write_proxied_run(folder, **about))], ARMS, "bare", 0.95)
+    return dict(zip(ARMS, findings(balancers), strict=True))
 
 
 def test_each_arms_finding_names_the_part_that_was_the_limit(tmp_path: Path) -> None:
@@ -136,15 +136,15 @@ def test_each_arms_finding_names_the_part_that_was_the_limit(tmp_path: Path) -> 
 def test_where_capacity_is_not_known_loss_is_told_in_cpu_time_and_in_latency(
     tmp_path: Path,
 ) -> None:
-    told = found(tmp_path, "kvm")
-    kvm = told["kvm", 0]
+    by_arm = found(tmp_path, "kvm")
+    kvm = by_arm["kvm", 0]
     # Half the requests for the same CPUs, and twice as long for each, in every block.
     assert kvm.cpu.ratio == pytest.approx(2.0)
     assert kvm.latency.ratio == pytest.approx(2.0)
     assert kvm.latency.interval is not None
     assert kvm.latency.interval.high == pytest.approx(2.0)
-    assert told["bare", 0].cpu.ratio is None
-    bare, limited, tcg = findings(tuple(told.values()))
+    assert by_arm["bare", 0].cpu.ratio is None
+    bare, limited, tcg = findings(tuple(by_arm.values()))
     assert "A request takes 2.00× the baseline’s CPU time." in limited
     assert kvm.latency_s is not None
     took = format_quantity(kvm.latency_s, "s")
@@ -157,11 +157,11 @@ def test_where_capacity_is_not_known_loss_is_told_in_cpu_time_and_in_latency(
 def test_latency_beyond_what_an_arm_carries_is_no_loss_but_overload(tmp_path: Path) -> None:
     offered = {"per_s": 500.0, "overloaded": True}
     run = load_run(write_proxied_run(tmp_path, ("kvm",), offered=offered))
-    told = {each.arm: each for each in through([run], ARMS, "bare", 0.95) if each.size == 0}
-    assert told["kvm"].latency.ratio is None
-    assert told["kvm"].latency_s is not None
-    assert told["kvm"].cpu.ratio == pytest.approx(2.0)
-    words = findings(tuple(told.values()))[1]
+    by_arm = {each.arm: each for each in through([run], ARMS, "bare", 0.95) if each.size == 0}
+    assert by_arm["kvm"].latency.ratio is None
+    assert by_arm["kvm"].latency_s is not None
+    assert by_arm["kvm"].cpu.ratio == pytest.approx(2.0)
+    words = findings(tuple(by_arm.values()))[1]
     assert "At 500 requests/s, which every arm is offered, it was overloaded" in words
     assert "an answer takes" not in words
 
@@ -170,8 +170,8 @@ def test_the_hosts_interrupts_and_haproxys_own_words_stand_beside_its_time(tmp_p
     run = load_run(write_proxied_run(tmp_path))
     section = LoadBalancer().data(ReportData([run], compare([run])))
     assert section is not None
-    told = {each.arm: each for each in through([run], ARMS, "bare", 0.95) if each.size == 0}
-    soft, hard = told["kvm"].softirq_s, told["kvm"].hardirq_s
+    by_arm = {each.arm: each for each in through([run], ARMS, "bare", 0.95) if each.size == 0}
+    soft, hard = by_arm["kvm"].softirq_s, by_arm["kvm"].hardirq_s
     assert soft is not None and hard is not None
     assert soft == pytest.approx(10 * hard)
     words = section.findings[1]
@@ -215,11 +215,11 @@ def test_no_arm_is_left_out_of_where_the_time_goes(tmp_path: Path) -> None:
 
 
 def test_several_workloads_have_findings_of_their_own(tmp_path: Path) -> None:
-    told = through([load_run(write_proxied_run(tmp_path))], ARMS, "bare", 0.95)
-    both = [*told, *(replace(each, workload="secured", requests=7.0) for each in told)]
-    said = findings(both)
-    assert len(said) == 2 * len(ARMS)
-    assert said[len(ARMS)].startswith("bare, secured in proxied: 7 requests/s")
+    balancers = through([load_run(write_proxied_run(tmp_path))], ARMS, "bare", 0.95)
+    both = [*balancers, *(replace(each, workload="secured", requests=7.0) for each in balancers)]
+    sentences = findings(both)
+    assert len(sentences) == 2 * len(ARMS)
+    assert sentences[len(ARMS)].startswith("bare, secured in proxied: 7 requests/s")
 
 
 def test_cells_that_differ_by_more_than_the_size_are_never_averaged(tmp_path: Path) -> None:
@@ -231,13 +231,13 @@ def test_cells_that_differ_by_more_than_the_size_are_never_averaged(tmp_path: Pa
         return json.dumps({"requests": kinds[cell.block % 2], "size": size, "tls_cipher": "x"})
 
     both = replace(run, cells=tuple(replace(each, parameters=asked(each)) for each in run.cells))
-    told = through([both], ARMS, "bare", 0.95)
+    balancers = through([both], ARMS, "bare", 0.95)
     names = [f"proxy requests={kind}" for kind in kinds]
-    assert list(dict.fromkeys(each.workload for each in told)) == names
-    assert len(told) == 2 * len(through([run], ARMS, "bare", 0.95))
-    assert sum(each.blocks for each in told if (each.arm, each.size) == ("kvm", 0)) == BLOCKS
-    assert all(each.loss == pytest.approx(0.5) for each in told if each.arm == "kvm")
-    assert all(f"{names[n]} in proxied: " in findings(told)[3 * n] for n in (0, 1))
+    assert list(dict.fromkeys(each.workload for each in balancers)) == names
+    assert len(balancers) == 2 * len(through([run], ARMS, "bare", 0.95))
+    assert sum(each.blocks for each in balancers if (each.arm, each.size) == ("kvm", 0)) == BLOCKS
+    assert all(each.loss == pytest.approx(0.5) for each in balancers if each.arm == "kvm")
+    assert all(f"{names[n]} in proxied: " in findings(balancers)[3 * n] for n in (0, 1))
     section = LoadBalancer().data(ReportData([both], compare([both])))
     assert section is not None
     titles = [figure.title for figure, _ in section.figures]
@@ -271,16 +271,16 @@ def test_faults_are_named_with_their_counts(tmp_path: Path) -> None:
     ]
     words = words_of(tmp_path, faults=faults)
     cells = BLOCKS * 2
-    told = f"2 kinds of fault: {2 * cells} wrong length, {cells} haproxy econ."
-    assert words["kvm"].endswith(told)
+    counts = f"2 kinds of fault: {2 * cells} wrong length, {cells} haproxy econ."
+    assert words["kvm"].endswith(counts)
 
 
 def test_arms_that_differ_by_their_devices_have_a_figure_of_their_own(tmp_path: Path) -> None:
     run = load_run(write_proxied_run(tmp_path))
-    told = through([run], ARMS, "bare", 0.95)
-    assert families(told, "bare") == {}
+    balancers = through([run], ARMS, "bare", 0.95)
+    assert families(balancers, "bare") == {}
     names = {"kvm": "qemu kvm", "tcg": "qemu kvm", "bare": "bare"}
-    several = [replace(each, family=names[each.arm]) for each in told]
+    several = [replace(each, family=names[each.arm]) for each in balancers]
     # All there is: the figure of all arms says it.
     assert families(several, "bare") == {}
     more = [*several, replace(several[0], arm="pv", family="xen pv")]
@@ -306,8 +306,8 @@ def test_rate_times_and_probe_are_drawn_over_the_seconds_of_the_load(tmp_path: P
         of = (cell.run, cell.cell, cell.block, cell.arm, cell.scenario, cell.workload)
         entry = SeriesEntry(*of, cell.parameters, 1, "subject", name, path, {}, 0)
         entries.append(entry)
-    told_run = replace(run, series=tuple(entries))
-    figures = over_time_figures([told_run], ARMS, looks(list(ARMS), "bare"))
+    run_with_series = replace(run, series=tuple(entries))
+    figures = over_time_figures([run_with_series], ARMS, looks(list(ARMS), "bare"))
     names = [figure.name.removeprefix("load-balancer-") for figure, _ in figures]
     assert names == ["rate-time", "response-time", "p99-time", "probe-time"]
     assert figures[0][0].description == "kvm: 10.0/s to 30.0/s"

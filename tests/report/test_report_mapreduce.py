@@ -145,15 +145,15 @@ def test_what_differs_between_numbers_of_slaves_is_told_of_each() -> None:
         for block in (1, 2)
         for scenario, limit in limits.items()
     ]
-    told = f"kvm seems limited in sort map (one) by CPU; sort map (three and four) by disk {FEW}."
-    assert finding(found) == told
+    words = f"kvm seems limited in sort map (one) by CPU; sort map (three and four) by disk {FEW}."
+    assert finding(found) == words
     # Scenarios that agree need no names, and one that decides nothing is told nothing of.
     assert finding([each for each in found if each.limit == "disk"]) == (
         f"kvm seems limited in sort map by disk {FEW}."
     )
     split = [replace(full, block=block, scenario="two") for block in (1, 2)]
     split[1] = replace(split[1], limit="disk")
-    assert finding([*found, *split]) == told
+    assert finding([*found, *split]) == words
 
 
 def test_what_differs_between_works_and_engines_is_told_of_each() -> None:
@@ -199,23 +199,23 @@ def test_what_neither_limits_waits_for_something_else() -> None:
 
 
 def effect(metric: str, estimate: float, unit: str = "B/s") -> Effect:
-    told = dict.fromkeys((field.name for field in fields(Effect)), None)
+    empty = dict.fromkeys((field.name for field in fields(Effect)), None)
     key = Key("any", "any", "{}", "subject", metric)
-    said = {
+    given = {
         "key": key,
         "arm": "kvm",
         "metric": Metric(metric, unit, "higher"),
         "scale": "ratio",
         "estimate": estimate,
     }
-    return Effect(**{**told, **said})  # type: ignore[arg-type]
+    return Effect(**{**empty, **given})  # type: ignore[arg-type]
 
 
 def test_the_disk_without_hadoop_stands_beside_testdfsio() -> None:
     found = [effect("written", 0.5), effect("write-throughput", 0.4), effect("read", 0.9)]
     # What jobs wrote is bytes, and no rate of a disk.
-    (told,) = cross_checks([*found, effect("written", 7.0, unit="B")])
-    assert told == (
+    (check,) = cross_checks([*found, effect("written", 7.0, unit="B")])
+    assert check == (
         "kvm writes at 0.500× the baseline’s rate without Hadoop (Filebench, one machine alone), "
         "and at 0.400× in TestDFSIO."
     )
@@ -230,8 +230,8 @@ def lead_of(folder: Path, caches: Caches | None = None) -> str:
 
 def test_caches_that_were_dropped_are_told_and_so_are_few_blocks(tmp_path: Path) -> None:
     lead = lead_of(tmp_path)
-    told = "Page caches of the machines and their hosts were dropped before each measured step."
-    assert told in lead
+    sentence = "Page caches of the machines and their hosts were dropped before each measured step."
+    assert sentence in lead
     assert lead.endswith("3 blocks are few: all this is preliminary.")
 
 

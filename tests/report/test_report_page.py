@@ -171,8 +171,8 @@ def test_a_partial_run_says_so_at_the_top(tmp_path: Path, ended: Ended) -> None:
 
 def test_how_scenarios_were_adapted_to_the_host_is_said(quick: Quick) -> None:
     folder, _, _ = quick
-    told = (folder / "report.html").read_text(encoding="utf-8")
-    assert "pinned: 1 cpu-load neighbour to fill a host of 2 CPUs" in told
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "pinned: 1 cpu-load neighbour to fill a host of 2 CPUs" in page
 
 
 def test_a_complete_run_says_nothing_of_being_partial(quick: Quick) -> None:

@@ -45,16 +45,16 @@ def run_of(folder: Path, *limited: str, **arms: Any) -> Comparison:
     """Return a run in which ``kvm`` and ``tcg`` are what ``arms`` says."""
     run = load_run(write_proxied_run(folder, limited))
     emulated = {"platform": "qemu", "options": {**VIRTIO, "accelerator": "tcg"}}
-    told = {**run.study["arms"], "kvm": emulated, "tcg": emulated, **arms}
-    return compare([replace(run, study={**run.study, "arms": told})])
+    all_arms = {**run.study["arms"], "kvm": emulated, "tcg": emulated, **arms}
+    return compare([replace(run, study={**run.study, "arms": all_arms})])
 
 
 def drafts(comparison: Comparison) -> dict[str, PaperDraft]:
     proxied = through(comparison.runs, comparison.arms, comparison.baseline, 0.95)
     style = looks(comparison.arms, comparison.baseline)
     findings = RunFindings(comparison, style, {}, (), proxied=proxied)
-    told = stated(comparison, REFERENCE)
-    drafted = paper_drafts(set_beside(comparison, REFERENCE), findings, told)
+    statements = stated(comparison, REFERENCE)
+    drafted = paper_drafts(set_beside(comparison, REFERENCE), findings, statements)
     return {each.exhibit.name: each for each in drafted}
 
 
@@ -115,8 +115,8 @@ def test_where_the_time_went_stands_beside_what_the_comments_say(tmp_path: Path)
     inside = next(row for row in rows if row[3] == "inside")
     assert inside[-1] == "–"
     assert found[OVS].above is not None and not found[OVS].empty
-    said = " ".join(found[OVS].stated)
-    assert "at these 8000 requests/s" in said and "0.6" in said
+    statements = " ".join(found[OVS].stated)
+    assert "at these 8000 requests/s" in statements and "0.6" in statements
     assert "Xen's own card on a bridge" in found[BRIDGE].empty
 
 

@@ -34,8 +34,8 @@ def on(comparison: Comparison, host: dict[str, Any]) -> Comparison:
 )
 def test_runs_on_different_hosts_are_told_so(host: dict[str, Any], other: bool) -> None:
     """An effect that differs from host to host looks like a change, which no interval covers."""
-    told = " ".join(doubts_of(on(run(1), HOST), on(run(2), host)))
-    assert ("made on different hosts" in told) is other
+    caveats = " ".join(doubts_of(on(run(1), HOST), on(run(2), host)))
+    assert ("made on different hosts" in caveats) is other
 
 
 def test_what_an_arm_lost_from_one_run_to_the_other_is_told(tmp_path: Path) -> None:
@@ -53,11 +53,11 @@ def test_what_an_arm_lost_from_one_run_to_the_other_is_told(tmp_path: Path) -> N
         if name == "after":
             events = [dead(event) for event in events]
         write_run(tmp_path / name, events)
-    said = "The first run alone has 1 headline result of other: how these changed is not known."
+    caveat = "The first run alone has 1 headline result of other: how these changed is not known."
     folders, page = (tmp_path / "before", tmp_path / "after"), tmp_path / "page.html"
     done = tare("compare", *folders)
-    assert f"Note: {said}" in " ".join(done.stdout.split()), done.stderr
+    assert f"Note: {caveat}" in " ".join(done.stdout.split()), done.stderr
     done = tare("compare", *folders, "--html", page, "--gate", "switch latency of vm < +50 %")
     assert done.returncode == 0, done.stderr
-    assert f"tare: note: {said}" in done.stderr
-    assert said in page.read_text()
+    assert f"tare: note: {caveat}" in done.stderr
+    assert caveat in page.read_text()

@@ -48,7 +48,7 @@ def nicer(study: dict[str, Any]) -> None:
 
 
 OPTIONS = ("--set arms.vm.scheduling.nice=-5",)
-SAID = "arms.vm.scheduling.nice: (not set) → -5"
+LISTED = "arms.vm.scheduling.nice: (not set) → -5"
 
 
 def test_runs_of_one_study_do_not_differ_in_it() -> None:
@@ -58,9 +58,9 @@ def test_runs_of_one_study_do_not_differ_in_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "listed"),
     [
-        (nicer, SAID),
+        (nicer, LISTED),
         (lambda s: s["blocks"].update(least=9), "blocks.least: 12 → 9"),
         (lambda s: s.update(shape={"vcpus": 4}), "shape.vcpus: (not set) → 4"),
         (lambda s: s.update(cpus=[2, 3]), "cpus: (not set) → 2 3"),
@@ -77,11 +77,11 @@ def test_runs_of_one_study_do_not_differ_in_it() -> None:
     ],
 )
 def test_each_setting_that_differs_is_listed_and_changes_the_digest(
-    change: Change, said: str
+    change: Change, listed: str
 ) -> None:
     before, after = run(1), with_study(run(2), change)
-    told = " ".join(doubts_of(before, after))
-    assert "What was measured differs: " in told and said in told
+    caveats = " ".join(doubts_of(before, after))
+    assert "What was measured differs: " in caveats and listed in caveats
     assert settings_sha256(before.runs[0]) != settings_sha256(after.runs[0])
     assert before.runs[0].study_sha256 == after.runs[0].study_sha256, "the file is the same"
 
@@ -113,7 +113,7 @@ def test_what_differs_comes_first_in_text() -> None:
     console = Console(file=StringIO(), width=200)
     render_changes(run(1), with_study(run(2), nicer, OPTIONS), console)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert lines[0].startswith("Note: What was measured differs: ") and SAID in lines[0]
+    assert lines[0].startswith("Note: What was measured differs: ") and LISTED in lines[0]
     assert lines[1].startswith("Note: The runs were started with different options: (none) → --set")
 
 
@@ -121,7 +121,7 @@ def test_what_differs_is_said_of_three_runs_too() -> None:
     console = Console(file=StringIO(), width=200)
     render_pooled([run(1), run(2), with_study(run(3), nicer)], console)
     first, *rest = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert first.startswith("Note: r3 against r1: What was measured differs: ") and SAID in first
+    assert first.startswith("Note: r3 against r1: What was measured differs: ") and LISTED in first
     assert not any(line.startswith("Note:") for line in rest)
 
 
@@ -129,7 +129,7 @@ def test_what_differs_comes_first_on_the_page_and_no_equal_digests_are_printed()
     before, after = run(1), with_study(run(2), nicer, OPTIONS)
     pair = RunPair({"bare": before}, {"bare": after}, "bare")
     page = changes_page(pair, (), Path("nowhere"))
-    assert SAID in page.differences[0]
+    assert LISTED in page.differences[0]
     assert page.environment is not None
     assert [cell.text for cell in page.environment.rows[0]][:2] == ["command line", "options"]
     digests = {value for name, value in page.facts if "SHA-256" in name}
@@ -141,17 +141,17 @@ def test_what_differs_comes_first_in_markdown_and_in_junit() -> None:
     doubts = doubts_of(before, after)
     checked = check(before, after, [parse_gate(GATE)])
     markdown = FORMATS["markdown"](checked, doubts)
-    assert SAID in markdown.splitlines()[0]
+    assert LISTED in markdown.splitlines()[0]
     tokens = MarkdownIt("commonmark").enable("table").parse(markdown)
     assert tokens[0].type == "bullet_list_open"
     text = FORMATS["text"](checked, doubts).splitlines()
-    assert text[0].startswith("Note: ") and SAID in text[0]
+    assert text[0].startswith("Note: ") and LISTED in text[0]
     suite = ElementTree.fromstring(FORMATS["junit"](checked, doubts))
     assert suite[0].tag == "properties"
     values = [str(each.get("value")) for each in suite[0]]
-    assert [SAID in value for value in values[:2]] == [True, False]
-    assert SAID not in "".join(values[2:])
-    assert SAID in str(suite[-1].text)
+    assert [LISTED in value for value in values[:2]] == [True, False]
+    assert LISTED not in "".join(values[2:])
+    assert LISTED in str(suite[-1].text)
 
 
 def test_images_platforms_placement_and_versions_are_listed() -> None:
@@ -195,9 +195,9 @@ def test_a_gate_on_an_unfit_run_is_open_unless_that_is_accepted(
     assert {one.outcome for one in found} == {"open"} and worst(found) == "open"
     word = "after" if which == "after" else "before"
     for form in ("text", "markdown", "junit"):
-        told = FORMATS[form](found)
-        assert f"the host of the run {word} was not fit for measuring: load (88 %" in told
-        assert "--accept-unfit" in told
+        output = FORMATS[form](found)
+        assert f"the host of the run {word} was not fit for measuring: load (88 %" in output
+        assert "--accept-unfit" in output
     accepted = check(before, after, gates, accept_unfit=True)
     assert [one.outcome for one in accepted] == [decided, "holds"]
     assert any("was not fit for measuring" in doubt for doubt in doubts_of(before, after))

@@ -96,12 +96,12 @@ def test_the_share_explained_and_the_clocks_error_are_stated() -> None:
 
 def test_what_was_not_recorded_or_lost_is_told_with_its_reason() -> None:
     absent = replace(QEMU, matched=None, reason="tracing the host's scheduler needs root")
-    told = " ".join(_notes([absent, absent, replace(BARE, lost_events=3, steal_s=0.5)]))
-    assert "2 cells not recorded: tracing the host's scheduler needs root." in told
-    assert "lost 3 events" in told
-    assert "500 ms" in told and "nobody told" not in told
-    untold = " ".join(_notes([replace(BARE, steal_s=None), replace(BARE, steal_s=0.0), absent]))
-    assert "In 1 cell it is not known whether a hypervisor below the host took time" in untold
+    notes = " ".join(_notes([absent, absent, replace(BARE, lost_events=3, steal_s=0.5)]))
+    assert "2 cells not recorded: tracing the host's scheduler needs root." in notes
+    assert "lost 3 events" in notes
+    assert "500 ms" in notes and "nobody told" not in notes
+    unknown = " ".join(_notes([replace(BARE, steal_s=None), replace(BARE, steal_s=0.0), absent]))
+    assert "In 1 cell it is not known whether a hypervisor below the host took time" in unknown
     assert "could not be recorded" in _lead([absent])
     quiet = replace(BARE, matched=Matched((), 0, 20, 0, None))
     assert _lead([quiet]) == "No gap was seen in 1 recorded cell."

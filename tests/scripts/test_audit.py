@@ -45,8 +45,8 @@ def audited(home: Path, python: str, rust: str) -> subprocess.CompletedProcess[s
 def test_the_status_says_what_is_known(python: str, rust: str, status: int, tmp_path: Path) -> None:
     done = audited(tmp_path, python, rust)
     assert done.returncode == status, done.stdout + done.stderr
-    told = {0: "nothing is known", 1: "faults are known", 3: "could not be asked"}[status]
-    assert told in done.stdout
+    message = {0: "nothing is known", 1: "faults are known", 3: "could not be asked"}[status]
+    assert message in done.stdout
 
 
 @pytest.mark.parametrize(("status", "ends"), [(0, 0), (1, 1), (3, 0)])

@@ -21,12 +21,12 @@ def version(text: str) -> tuple[int, int]:
 
 
 def test_nothing_that_is_locked_needs_a_newer_rust() -> None:
-    told = subprocess.run(
+    done = subprocess.run(
         ["cargo", "metadata", "--locked", "--format-version=1", f"--manifest-path={MANIFEST}"],
         capture_output=True, check=True,
     )  # fmt: skip
     least = version(tomllib.loads(MANIFEST.read_text())["package"]["rust-version"])
-    packages = json.loads(told.stdout)["packages"]
+    packages = json.loads(done.stdout)["packages"]
     assert len(packages) > 50
     newer = {
         each["name"]: each["rust_version"]

@@ -76,7 +76,7 @@ def test_set_up_installs_by_the_locks_alone() -> None:
 
 @pytest.mark.parametrize("path", ["Makefile", "scripts/setup", ".ci/run", "pyproject.toml"])
 def test_cargo_builds_what_is_locked_and_nothing_newer(path: str) -> None:
-    told = (ROOT / path).read_text().replace("\\\n", " ")
-    builds = re.findall(r"cargo[\"}]*\s(?:build|test|clippy|install|run)\b.*", told)
+    text = (ROOT / path).read_text().replace("\\\n", " ")
+    builds = re.findall(r"cargo[\"}]*\s(?:build|test|clippy|install|run)\b.*", text)
     assert all("--locked" in each for each in builds), builds
     assert builds or path in (".ci/run", "pyproject.toml")

@@ -61,9 +61,9 @@ def test_every_mistake_gives_another_program(name: str) -> None:
 
 def test_what_is_explained_is_still_there() -> None:
     page = (ROOT / EXPLAINED).read_text()
-    told = re.findall(r"^\| (src/\S+): `(.+?)` -> `.+?` in `(.+?)` \|", page, re.MULTILINE)
-    assert len(told) == page.count("\n| src/")
-    for path, old, line in told:
+    explained = re.findall(r"^\| (src/\S+): `(.+?)` -> `.+?` in `(.+?)` \|", page, re.MULTILINE)
+    assert len(explained) == page.count("\n| src/")
+    for path, old, line in explained:
         lines = [each.strip() for each in (ROOT / path).read_text().splitlines()]
         # Were it there twice, another mistake than the explained one could go by its words.
         assert old in line and lines.count(line) == 1, f"{path}: {line}"
@@ -116,8 +116,8 @@ def test_what_is_explained_of_the_agent_is_not_counted_wherever_it_stands(
     assert agent.share_of(agent.try_agent(ROOT, 9, 5, row)) == (1, 1)
     assert "unnoticed" not in capsys.readouterr().out
     assert agent.share_of(agent.try_agent(ROOT, 9, 5, row.replace("hz_until", "hz"))) == (1, 2)
-    told = capsys.readouterr().out
-    assert "to explain it: agent/src/measure/clock.rs: replace - with + in Anchor" in told
+    output = capsys.readouterr().out
+    assert "to explain it: agent/src/measure/clock.rs: replace - with + in Anchor" in output
 
 
 def test_an_agent_whose_tests_fail_as_it_is_tells_nothing(

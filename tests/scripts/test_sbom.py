@@ -32,8 +32,8 @@ def test_it_names_every_package_and_every_crate_that_is_locked(written: dict[str
     assert {each["purl"].replace("%2B", "+") for each in written["components"]} == wanted
     for each in written["components"]:
         foreign = each["type"] == "library"
-        told = each.get("hashes") or each.get("properties")
-        assert bool(told) == foreign, each
+        identified = each.get("hashes") or each.get("properties")
+        assert bool(identified) == foreign, each
 
 
 def test_its_dependencies_lead_to_what_is_listed(written: dict[str, Any]) -> None:

@@ -25,19 +25,21 @@ pytestmark = [pytest.mark.slow, pytest.mark.boots, pytest.mark.guest]
 
 
 def test_one_file_installed_alone_runs_the_quick_study(tmp_path: Path) -> None:
-    told = subprocess.run(
+    done = subprocess.run(
         [ROOT / "scripts" / "wheel", tmp_path / "dist"], capture_output=True, text=True, check=False
     )
-    assert told.returncode == 0, told.stderr
-    built = Path(told.stdout.strip())
+    assert done.returncode == 0, done.stderr
+    built = Path(done.stdout.strip())
     machine = os.uname().machine
     tags = re.fullmatch(r"hypertare-[^-]+-py3-none-(.+)\.whl", built.name)
     assert tags is not None, built.name
     kinds = {tag.removesuffix(f"_{machine}") for tag in tags[1].split(".")}
     assert kinds == {"manylinux2014", "manylinux_2_17", "musllinux_1_1"}
     with zipfile.ZipFile(built) as package:
-        said = package.read(next(n for n in package.namelist() if n.endswith("/WHEEL"))).decode()
-    assert {line[5:] for line in said.splitlines() if line.startswith("Tag: ")} == {
+        metadata = package.read(
+            next(n for n in package.namelist() if n.endswith("/WHEEL"))
+        ).decode()
+    assert {line[5:] for line in metadata.splitlines() if line.startswith("Tag: ")} == {
         f"py3-none-{kind}_{machine}" for kind in kinds
     }
 
@@ -68,8 +70,8 @@ def test_one_file_installed_alone_runs_the_quick_study(tmp_path: Path) -> None:
 
     listed = dict(line.split("\t") for line in tare("studies").stdout.splitlines())
     assert set(listed) == {path.stem for path in (ROOT / "studies").glob("*.yaml")}
-    told = tare(*SHORT, "--out", "first")
-    assert told.returncode == 0, told.stdout + told.stderr
+    done = tare(*SHORT, "--out", "first")
+    assert done.returncode == 0, done.stdout + done.stderr
     ends = [event["status"] for event in of_type(home / "first", "cell_finished")]
     # Two blocks of the bare machine and of QEMU.
     assert ends == ["ok"] * 4 and (home / "first" / "report.html").is_file()

@@ -45,8 +45,8 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("bundle") / "tare.bundle"
-    told = tare("image", "export", file, "--kernel", "rt", "--kernel", "generic", limit_s=1800)
-    assert told.returncode == 0, told.stderr
+    done = tare("image", "export", file, "--kernel", "rt", "--kernel", "generic", limit_s=1800)
+    assert done.returncode == 0, done.stderr
     return file
 
 
@@ -86,8 +86,8 @@ def test_the_hosts_kernel_and_an_imported_bundle_run_the_quick_study(
     tree.add_kernel(kept, version)
     assert tree.run("sh", "-c", "command -v apt-get dpkg systemctl").stdout == ""
     # The host's kernel alone: no packages, no bundle, no network.
-    told = tree.tare("run", *QUICK, *SHORT, "--out", "own")
-    assert told.returncode == 0, told.stdout + told.stderr
+    done = tree.tare("run", *QUICK, *SHORT, "--out", "own")
+    assert done.returncode == 0, done.stdout + done.stderr
     own = tree.home / "own"
     assert {event["status"] for event in of_type(own, "cell_finished")} == {"ok"}
     assert booted(own) == {version}
@@ -96,7 +96,7 @@ def test_the_hosts_kernel_and_an_imported_bundle_run_the_quick_study(
     assert f"Linux {version}, which was tried" in note
     assert "no real-time kernel: Fedora Linux 99 (simulated) has no apt" in note
     # The bare machine says what really runs here, which no tree changes.
-    assert f"ran Linux {version}, and bare Linux {os.uname().release}" in told.stdout
+    assert f"ran Linux {version}, and bare Linux {os.uname().release}" in done.stdout
 
     # Named, it is the same; what packages would bring is refused with what to do.
     named = tree.tare("plan", *QUICK, *SHORT, "--set", "kernel=host", "--probe")
@@ -109,16 +109,16 @@ def test_the_hosts_kernel_and_an_imported_bundle_run_the_quick_study(
 
     # A bundle brings the real-time kernel and the toolbox.
     shutil.copyfile(bundle, tree.home / "tare.bundle")
-    told = tree.tare("image", "import", "tare.bundle")
-    assert told.returncode == 0, told.stderr
-    assert "kernel rt: Linux " in told.stdout and "toolbox base: " in told.stdout
-    told = tree.tare("run", *QUICK, *SHORT, "--out", "imported")
-    assert told.returncode == 0, told.stdout + told.stderr
+    done = tree.tare("image", "import", "tare.bundle")
+    assert done.returncode == 0, done.stderr
+    assert "kernel rt: Linux " in done.stdout and "toolbox base: " in done.stdout
+    done = tree.tare("run", *QUICK, *SHORT, "--out", "imported")
+    assert done.returncode == 0, done.stdout + done.stderr
     assert {event["status"] for event in of_type(tree.home / "imported", "cell_finished")} == {"ok"}
     assert all("-rt" in kernel for kernel in booted(tree.home / "imported"))
     (tree.home / "openssl.yaml").write_text(APPLICATION)
-    told = tree.tare("run", "openssl.yaml", "--out", "application")
-    assert told.returncode == 0, told.stdout + told.stderr
+    done = tree.tare("run", "openssl.yaml", "--out", "application")
+    assert done.returncode == 0, done.stdout + done.stderr
     ends = [event["status"] for event in of_type(tree.home / "application", "cell_finished")]
     assert ends == ["ok"] * 4
     assert booted(tree.home / "application") == {version}
@@ -128,15 +128,15 @@ def test_two_wheels_are_enough_without_any_kernel_of_the_host(
     tree: NoAptTree, bundle: Path, tmp_path: Path
 ) -> None:
     without = tree.tare("plan", *QUICK, *SHORT, "--probe")
-    said = " ".join((without.stdout + without.stderr).split())
-    assert "no kernel is available for its machines" in said
-    assert "there is no image of it in /boot" in said and "pip install hypertare-images" in said
+    output = " ".join((without.stdout + without.stderr).split())
+    assert "no kernel is available for its machines" in output
+    assert "there is no image of it in /boot" in output and "pip install hypertare-images" in output
 
     made = make_wheel(bundle, tmp_path, tare_version(), "any")
     tree.install(made)
-    told = tree.tare("run", *QUICK, *SHORT, "--out", "both")
-    assert told.returncode == 0, told.stdout + told.stderr
-    assert "importing the bundle of the package hypertare-images" in told.stdout + told.stderr
+    done = tree.tare("run", *QUICK, *SHORT, "--out", "both")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "importing the bundle of the package hypertare-images" in done.stdout + done.stderr
     assert {event["status"] for event in of_type(tree.home / "both", "cell_finished")} == {"ok"}
     with zipfile.ZipFile(made) as package:
         assert package.testzip() is None

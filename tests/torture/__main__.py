@@ -37,12 +37,12 @@ def torture(fault: str, seed: int, home: Path) -> Verdict:
         time.sleep(random.uniform(0.0, 0.6))
         trial.note_processes()
         judge = faults.FAULTS[fault](trial, random)
-        said = trial.end()
-        wrong = [*judge(said, trial.events())]
-        if said.status == 2 and not trial.events() and fault not in faults.ENDS_ALL:
-            wrong.append(f"the run never began: {said.text[-300:]}")
+        ended = trial.end()
+        wrong = [*judge(ended, trial.events())]
+        if ended.status == 2 and not trial.events() and fault not in faults.ENDS_ALL:
+            wrong.append(f"the run never began: {ended.text[-300:]}")
         left: list[str] = []
-        if said.status < 0:
+        if ended.status < 0:
             left += _after_a_kill(trial)
         if fault not in faults.ENDS_ALL:
             wrong += _gone_on_with(trial)

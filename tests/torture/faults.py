@@ -27,7 +27,7 @@ Judge = Callable[["Said", list[Event]], list[str]]
 """Says from the command's end and all events until then what was not reported rightly."""
 
 
-def _anything(said: Said, events: list[Event]) -> list[str]:
+def _anything(ended: Said, events: list[Event]) -> list[str]:
     return []
 
 
@@ -50,18 +50,18 @@ def end_tare(trial: Trial, random: Random) -> Judge:
     way = random.choice(ways)
     _signalled(trial, *way)
 
-    def judge(said: Said, events: list[Event]) -> list[str]:
-        if not events and said.status == -way[0]:
+    def judge(ended: Said, events: list[Event]) -> list[str]:
+        if not events and ended.status == -way[0]:
             # Python was still loading, when a signal does what it does to any program.
             return []
-        if said.status in (0, 1) and events and events[-1]["type"] == "run_finished":
+        if ended.status in (0, 1) and events and events[-1]["type"] == "run_finished":
             return []
         begun = any(event["type"] == "run_started" for event in events)
-        wrong = [] if said.status == 130 else [f"exit status {said.status}, not 130"]
+        wrong = [] if ended.status == 130 else [f"exit status {ended.status}, not 130"]
         # What has come to its end is not gone on with: only its report is still to write.
         complete = begun and events[-1].get("status") == "complete"
-        if begun and (REPORT if complete else GO_ON) not in said.text:
-            wrong.append(f"it does not say how to go on: {said.text[-300:]}")
+        if begun and (REPORT if complete else GO_ON) not in ended.text:
+            wrong.append(f"it does not say how to go on: {ended.text[-300:]}")
         return wrong
 
     return judge
@@ -113,8 +113,8 @@ def _killed(kind: str) -> Callable[[Trial, Random], Judge]:
         time.sleep(0.1)
         open_after = open_cells(trial.events())
 
-        def judge(said: Said, events: list[Event]) -> list[str]:
-            wrong = [] if said.status in (0, 1) else [f"exit status {said.status}"]
+        def judge(ended: Said, events: list[Event]) -> list[str]:
+            wrong = [] if ended.status in (0, 1) else [f"exit status {ended.status}"]
             # What was being removed anyway is no loss to anybody.
             needed = hit and set(open_before) & set(open_after)
             if needed and not told_of_death(events):
@@ -140,8 +140,8 @@ def _stopped(kind: str) -> Callable[[Trial, Random], Judge]:
                 os.kill(pid, signal.SIGCONT)
         throughout = set(before) & set(open_cells(trial.events()))
 
-        def judge(said: Said, events: list[Event]) -> list[str]:
-            wrong = [] if said.status in (0, 1) else [f"exit status {said.status}"]
+        def judge(ended: Said, events: list[Event]) -> list[str]:
+            wrong = [] if ended.status in (0, 1) else [f"exit status {ended.status}"]
             return wrong + [
                 f"{cell} counts, though its {kind} was stopped in it"
                 for cell in throughout
@@ -160,11 +160,11 @@ def full_disk(trial: Trial, random: Random) -> Judge:
         while file.write(bytes(1 << 20)):
             pass
 
-    def judge(said: Said, events: list[Event]) -> list[str]:
+    def judge(ended: Said, events: list[Event]) -> list[str]:
         (trial.home / "disk" / "filling").unlink(missing_ok=True)
-        if said.status == 0:
+        if ended.status == 0:
             return []
-        return [] if "make room" in said.text else ["it does not say that room is to be made"]
+        return [] if "make room" in ended.text else ["it does not say that room is to be made"]
 
     return judge
 
@@ -173,9 +173,11 @@ def removed_folder(trial: Trial, random: Random) -> Judge:
     """Remove the run's folder; what was measured is gone with it, and nothing else may be."""
     shutil.rmtree(trial.folder, ignore_errors=True)
 
-    def judge(said: Said, events: list[Event]) -> list[str]:
-        known = any(words in said.text for words in ("was removed", "cannot", "No such file"))
-        return [] if said.status in (1, 2) and known else [f"status {said.status}, folder removed"]
+    def judge(ended: Said, events: list[Event]) -> list[str]:
+        known = any(words in ended.text for words in ("was removed", "cannot", "No such file"))
+        return (
+            [] if ended.status in (1, 2) and known else [f"status {ended.status}, folder removed"]
+        )
 
     return judge
 
@@ -186,8 +188,8 @@ def cut_link(trial: Trial, random: Random) -> Judge:
     if server is not None:
         server()
 
-    def judge(said: Said, events: list[Event]) -> list[str]:
-        return [] if said.status in (0, 1) else [f"exit status {said.status}"]
+    def judge(ended: Said, events: list[Event]) -> list[str]:
+        return [] if ended.status in (0, 1) else [f"exit status {ended.status}"]
 
     return judge
 

@@ -20,8 +20,8 @@ def table(verdicts: Sequence[Verdict], seed: int, took_s: float) -> str:
     rows = [_row(fault, [each for each in verdicts if each.fault == fault]) for fault in kinds]
     rows.append(_row("all", verdicts))
     minutes = took_s / 60
-    said = f"{len(verdicts)} faults in {minutes:.0f} minutes, seed {seed}."
-    return "\n".join([HEAD, "|---|---|---|---|---|---|", *rows, "", said])
+    summary = f"{len(verdicts)} faults in {minutes:.0f} minutes, seed {seed}."
+    return "\n".join([HEAD, "|---|---|---|---|---|---|", *rows, "", summary])
 
 
 def _row(fault: str, verdicts: Sequence[Verdict]) -> str:

@@ -110,7 +110,7 @@ def account_beside_planted(share: float) -> Account:
             assert process.stdout is not None
             assert process.stdout.readline() == b"ready\n"
         asked = {"after_s": 0.3, "seconds": 4.0, "files": [kernel.STAT], "cycles": True}
-        said = subprocess.run(
+        done = subprocess.run(
             [str(agent_path()), "run", "account", json.dumps(asked)],
             capture_output=True,
             timeout=60,
@@ -120,9 +120,9 @@ def account_beside_planted(share: float) -> Account:
         for process in begun:
             process.kill()
             process.communicate()
-    told = result(owners={}, shared=True, cpus=[])
-    told["accounts"]["host"] = json.loads(said.stdout)["value"]
-    return account_of(told)
+    account = result(owners={}, shared=True, cpus=[])
+    account["accounts"]["host"] = json.loads(done.stdout)["value"]
+    return account_of(account)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only in real time its share is sure")
@@ -140,10 +140,10 @@ def test_a_planted_consumer_is_found_within_two_points_and_all_time_has_an_owner
 
 
 def test_cycles_are_told_a_request_or_why_not() -> None:
-    told = result()
+    accounts = result()
     # 10 s of busy CPUs, 3 GHz.
-    told["accounts"]["host"]["cycles"] = {"cpus": {"0": 24e9, "1": 6e9}}
-    found = account_of(told)
+    accounts["accounts"]["host"]["cycles"] = {"cpus": {"0": 24e9, "1": 6e9}}
+    found = account_of(accounts)
     assert found.cycles_per_s == pytest.approx(3e9)
     cycles = {spent.who: spent.cycles for spent in found.spent if spent.where == HOST}
     assert cycles["haproxy kernel"] == pytest.approx(0.003 * 3e9)
@@ -152,62 +152,62 @@ def test_cycles_are_told_a_request_or_why_not() -> None:
     # 0.5 s of software interrupts for 100 requests/s over 10 s.
     assert inside["softirq"] == pytest.approx(0.0005 * 3e9)
     assert inside[IDLE] is None
-    kept = summed(told)["account"]
+    kept = summed(accounts)["account"]
     assert kept["cycles_per_s"] == pytest.approx(3e9)
-    told["accounts"]["host"]["cycles"] = {"absent": "No such file or directory"}
-    kept = summed(told)["account"]
+    accounts["accounts"]["host"]["cycles"] = {"absent": "No such file or directory"}
+    kept = summed(accounts)["account"]
     assert kept["no_cycles"] == "No such file or directory"
     assert not any("cycles" in each for each in kept["spent"])
 
 
 def test_agents_that_stand_for_a_role_are_that_role_and_all_others_are_tare_itself() -> None:
-    told = result()
-    told["owners"] |= {"tare": [10, 20, 30, 70]}
-    host = told["accounts"]["host"]
+    accounts = result()
+    accounts["owners"] |= {"tare": [10, 20, 30, 70]}
+    host = accounts["accounts"]["host"]
     # A keeper of sessions, and what it began.
     host["tasks"] += [task(70, "exe", 1.0), task(71, "sh", 0.5)]
     host["parents"] += [[71, 70]]
-    assert shares(account_of(told), HOST) == pytest.approx(
+    assert shares(account_of(accounts), HOST) == pytest.approx(
         {**shares(account_of(result()), HOST), "Tare itself": 0.075}
     )
 
 
 def test_neighbours_are_no_work_of_tares_who_started_them_and_no_cost_of_the_machine() -> None:
-    told = result()
-    told["owners"] |= {"neighbours": [50, 51]}
-    host = told["accounts"]["host"]
+    accounts = result()
+    accounts["owners"] |= {"neighbours": [50, 51]}
+    host = accounts["accounts"]["host"]
     host["tasks"][3] = task(50, "qemu-system-x86", 3.0, tid=51)
     host["parents"] += [[50, 5]]
-    found = account_of(told)
+    found = account_of(accounts)
     assert shares(found, HOST)["neighbours"] == pytest.approx(0.15)
     assert "Tare itself" not in shares(found, HOST)
     assert found.machine_s == account_of(result()).machine_s
 
 
 def test_what_nobody_ran_is_told_as_unowned() -> None:
-    told = result()
-    told["accounts"]["host"]["tasks"] = told["accounts"]["host"]["tasks"][:3]
-    found = account_of(told)
+    accounts = result()
+    accounts["accounts"]["host"]["tasks"] = accounts["accounts"]["host"]["tasks"][:3]
+    found = account_of(accounts)
     assert shares(found, HOST)[UNOWNED] == pytest.approx(0.15)
     assert found.owned == pytest.approx(0.85)
-    (warning,) = summed(told)["warnings"]
+    (warning,) = summed(accounts)["warnings"]
     assert warning.startswith("15 % of the host's CPU time has no owner")
     assert summed(result())["warnings"] == []
 
 
 def test_what_the_hypervisor_below_the_host_took_is_stolen_and_not_unowned() -> None:
-    told = result()
-    host = told["accounts"]["host"]
+    accounts = result()
+    host = accounts["accounts"]["host"]
     host["tasks"] = host["tasks"][:3]
     first = {"user": 100, "system": 300, "idle": 400, "steal": 200}
     host["after"]["/proc/stat"] = stat(first, {"user": 100, "system": 300, "idle": 600})
-    found = account_of(told)
+    found = account_of(accounts)
     assert shares(found, HOST)[STEAL] == pytest.approx(0.1)
     assert shares(found, HOST)[UNOWNED] == pytest.approx(0.05)
     assert found.owned == pytest.approx(0.95)
     # A kernel that leaves what was stolen in the time of its threads counts it once.
     host["tasks"] = result()["accounts"]["host"]["tasks"]
-    twice = shares(account_of(told), HOST)
+    twice = shares(account_of(accounts), HOST)
     assert STEAL not in twice and UNOWNED not in twice
     assert sum(twice.values()) == pytest.approx(1.0)
 
@@ -267,48 +267,48 @@ def test_under_xen_all_cpus_of_the_computer_have_an_owner_and_not_dom0s_alone() 
 def test_what_netback_and_the_emulator_use_is_a_cost_of_a_xen_guest_as_vhost_is_of_kvms() -> None:
     # The guest's 5 s, netback's 6 s and the emulated devices' 2 s, for 100 requests/s over 10 s.
     assert account_of(under_xen()).machine_s == pytest.approx(0.013)
-    told = summed(under_xen(host_on=[0, 1]))
-    assert told["below"]["host_on"] == [0, 1]
-    values = WORKLOAD.observe(WORKLOAD.parameters(), told)
+    summary = summed(under_xen(host_on=[0, 1]))
+    assert summary["below"]["host_on"] == [0, 1]
+    values = WORKLOAD.observe(WORKLOAD.parameters(), summary)
     assert values["cpu-per-request"] == pytest.approx(0.013)
 
 
 def test_threads_of_dom0_ran_for_no_longer_than_xen_gave_it() -> None:
-    told = under_xen()
-    whole = account_of(told)
+    accounts = under_xen()
+    whole = account_of(accounts)
     assert whole.threads_of_given == pytest.approx(12 / 13)
     # Of the 12 s that its threads tell of, Xen gave 10.
-    told["below"]["host"] = 1.0
-    told["below"]["machine"] += 0.3
-    found = account_of(told)
+    accounts["below"]["host"] = 1.0
+    accounts["below"]["machine"] += 0.3
+    found = account_of(accounts)
     assert found.threads_of_given == pytest.approx(1.2)
     assert shares(found, HOST)[NETBACK] == pytest.approx(shares(whole, HOST)[NETBACK] / 1.2)
     assert sum(shares(found, HOST).values()) == pytest.approx(1.0)
-    (warning,) = (text for text in summed(told)["warnings"] if "120 %" in text)
+    (warning,) = (text for text in summed(accounts)["warnings"] if "120 %" in text)
     assert "in proportion" in warning
     assert not any("in proportion" in text for text in summed(under_xen())["warnings"])
 
 
 @pytest.mark.parametrize("lost", ["domain", "cpus", "machine", "host", "others"])
 def test_what_xen_left_out_is_named(lost: str) -> None:
-    told = under_xen()
-    del told["below"][lost]
+    accounts = under_xen()
+    del accounts["below"][lost]
     with pytest.raises(KeyError, match=lost):
-        account_of(told)
+        account_of(accounts)
 
 
 def test_a_machine_with_a_kernel_of_its_own_is_told_by_its_own_kernel() -> None:
-    told = result(shared=False)
-    machine = told["accounts"]["machine"]
+    accounts = result(shared=False)
+    machine = accounts["accounts"]["machine"]
     machine["after"]["/proc/stat"] = stat({"user": 200, "irq": 100, "steal": 50, "idle": 650})
-    inside = shares(account_of(told), INSIDE)
+    inside = shares(account_of(accounts), INSIDE)
     assert inside == pytest.approx({"user": 0.2, "hardirq": 0.1, "steal": 0.05, IDLE: 0.65})
 
 
 def test_a_cost_that_no_thread_shows_is_the_platforms_own() -> None:
-    told = result()
-    told["owners"] = {}
-    assert account_of(told).machine_s == pytest.approx(0.4 / 100)
+    accounts = result()
+    accounts["owners"] = {}
+    assert account_of(accounts).machine_s == pytest.approx(0.4 / 100)
 
 
 def test_packets_are_those_of_the_machines_own_interface() -> None:
@@ -352,10 +352,10 @@ def test_counters_are_read_by_their_names() -> None:
 
 @pytest.mark.parametrize("row", [[1], "haproxy!", [1, 2, "a", "b", "x", 0, 0, 0]])
 def test_a_damaged_account_is_refused(row: Any) -> None:
-    told = result()
-    told["accounts"]["host"] = account(1.0, stat({}), stat({"idle": 100}), [row])
+    accounts = result()
+    accounts["accounts"]["host"] = account(1.0, stat({}), stat({"idle": 100}), [row])
     with pytest.raises((ValueError, KeyError, TypeError)):
-        account_of(told)
+        account_of(accounts)
 
 
 ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
@@ -364,10 +364,12 @@ ANYTHING = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max
 @pytest.mark.fuzz
 @given(data=st.data())
 def test_anything_in_what_the_agents_tell_is_read_or_refused(data: st.DataObject) -> None:
-    told: Any = data.draw(st.sampled_from([result, under_xen]))()
+    accounts: Any = data.draw(st.sampled_from([result, under_xen]))()
     for _ in range(data.draw(st.integers(1, 3))):
-        told = changed(told, data.draw(st.sampled_from(places(told))), data.draw(ANYTHING))
+        accounts = changed(
+            accounts, data.draw(st.sampled_from(places(accounts))), data.draw(ANYTHING)
+        )
     try:
-        summed(told)
+        summed(accounts)
     except (KeyError, ValueError, TypeError) as refused:
         assert str(refused)

@@ -73,19 +73,21 @@ def test_a_client_and_an_origin_that_share_a_cpu_are_a_limit_together() -> None:
 
 
 def test_a_client_whose_cpus_others_filled_is_a_limit_too() -> None:
-    told = result()
-    told["accounts"]["host"]["after"]["/proc/stat"] = stat(
+    accounts = result()
+    accounts["accounts"]["host"]["after"]["/proc/stat"] = stat(
         {"user": 300, "system": 650, "idle": 50}, {"user": 100, "system": 250, "idle": 650}
     )
     # Beside 3 s of theirs, in 10 s of one CPU.
-    told["accounts"]["host"]["tasks"] += [task(10, "haproxy", 6.5, name="vhost-10", tid=13)]
-    (why,) = words(told)
+    accounts["accounts"]["host"]["tasks"] += [task(10, "haproxy", 6.5, name="vhost-10", tid=13)]
+    (why,) = words(accounts)
     assert why.startswith("client and origin used 30 % of their CPU time, and other work the rest")
     assert "95 %" in why
     # What is on another host has none of these CPUs.
-    told |= {"elsewhere": ["client", "origin"], "own_kernel": ["client", "origin"]}
-    told["accounts"] |= dict.fromkeys(("client", "origin"), account(10.0, stat({}), stat({}), []))
-    assert words(told) == []
+    accounts |= {"elsewhere": ["client", "origin"], "own_kernel": ["client", "origin"]}
+    accounts["accounts"] |= dict.fromkeys(
+        ("client", "origin"), account(10.0, stat({}), stat({}), [])
+    )
+    assert words(accounts) == []
 
 
 @pytest.mark.parametrize(
@@ -111,13 +113,13 @@ def test_client_and_origin_on_the_machines_own_cpus_are_a_limit(
 def test_those_on_another_host_take_no_cpu_of_the_machines_and_are_told_by_their_own_kernel() -> (
     None
 ):
-    told = result(outside={"client": [], "origin": [0]}, elsewhere=["client"])
-    told["own_kernel"] = ["client"]
+    accounts = result(outside={"client": [], "origin": [0]}, elsewhere=["client"])
+    accounts["own_kernel"] = ["client"]
     rested, busy = ({"user": ticks, "idle": 1000 - ticks} for ticks in (800, 950))
-    told["accounts"]["client"] = account(10.0, stat({}), stat(rested), [])
-    assert words(told) == []
-    told["accounts"]["client"] = account(10.0, stat({}), stat(busy), [])
-    assert words(told) == ["the client’s own computer was busy 95 %"]
+    accounts["accounts"]["client"] = account(10.0, stat({}), stat(rested), [])
+    assert words(accounts) == []
+    accounts["accounts"]["client"] = account(10.0, stat({}), stat(busy), [])
+    assert words(accounts) == ["the client’s own computer was busy 95 %"]
 
 
 @pytest.mark.parametrize(

@@ -84,9 +84,9 @@ def test_response_times_at_shares_may_be_left_out() -> None:
     parameters = ProxyParameters(at_shares=False, offered=7.0)
     names = list(carried_out(parameters, 100.0))
     assert [name for name in names if name.startswith("at-")] == []
-    told = {each.name for each in WORKLOAD.metrics_for(parameters)}
-    assert not {name for name in told if name.startswith(("response-50", "response-70"))}
-    assert "response-offered-median" in told
+    metrics = {each.name for each in WORKLOAD.metrics_for(parameters)}
+    assert not {name for name in metrics if name.startswith(("response-50", "response-70"))}
+    assert "response-offered-median" in metrics
 
 
 @pytest.mark.parametrize(
@@ -170,14 +170,14 @@ def test_haproxy_is_told_of_both_its_sides() -> None:
     parameters = ProxyParameters(haproxy_threads=3, timeout=2.0)
     served = WORKLOAD.ends(parameters)
     assert served is not None
-    told = served.server.at("192.0.2.1", 8080, ["192.0.2.9"])
-    (text,) = told["files"].values()
+    server = served.server.at("192.0.2.1", 8080, ["192.0.2.9"])
+    (text,) = server["files"].values()
     assert "bind 192.0.2.1:8080" in text
     assert "server origin 192.0.2.9:8081" in text
     assert "nbthread 3" in text
     assert "option httpclose" in text
     assert "{" not in text
-    assert told["port"] == 8080
+    assert server["port"] == 8080
     kept = WORKLOAD.ends(ProxyParameters(requests="keep-alive"))
     assert kept is not None
     assert "http-reuse always" in kept.server.params["files"]["/tmp/tare-haproxy/haproxy.cfg"]
@@ -188,8 +188,8 @@ def test_an_origin_of_several_addresses_is_asked_at_each_in_turn() -> None:
     assert served is not None
     assert served.through is not None
     assert served.through.origin_addresses == 3
-    told = served.server.at("192.0.2.1", 8080, ["192.0.2.9", "192.0.2.10", "192.0.2.11"])
-    (text,) = told["files"].values()
+    server = served.server.at("192.0.2.1", 8080, ["192.0.2.9", "192.0.2.10", "192.0.2.11"])
+    (text,) = server["files"].values()
     assert re.findall(r"server (\S+) (\S+):8081", text) == [
         ("origin", "192.0.2.9"),
         ("origin-2", "192.0.2.10"),
@@ -288,16 +288,16 @@ def test_what_does_not_go_together_is_refused(asked: dict[str, Any], why: str) -
         ProxyParameters.model_validate(asked)
 
 
-@pytest.mark.parametrize(("said", "version"), [(1.0, "1.0"), (1.1, "1.1"), (2, "2"), ("2", "2")])
-def test_a_version_of_http_may_be_written_without_quotes(said: object, version: str) -> None:
-    asked = {"http": said, "requests": "keep-alive"}
+@pytest.mark.parametrize(("value", "version"), [(1.0, "1.0"), (1.1, "1.1"), (2, "2"), ("2", "2")])
+def test_a_version_of_http_may_be_written_without_quotes(value: object, version: str) -> None:
+    asked = {"http": value, "requests": "keep-alive"}
     assert ProxyParameters.model_validate(asked).http == version
 
 
-@pytest.mark.parametrize("said", [3, 1.5, True, "1", float("nan")])
-def test_another_version_of_http_is_refused(said: object) -> None:
+@pytest.mark.parametrize("value", [3, 1.5, True, "1", float("nan")])
+def test_another_version_of_http_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="http"):
-        ProxyParameters.model_validate({"http": said})
+        ProxyParameters.model_validate({"http": value})
 
 
 def test_it_needs_a_network_on_which_machines_reach_others_and_haproxy() -> None:
@@ -305,8 +305,8 @@ def test_it_needs_a_network_on_which_machines_reach_others_and_haproxy() -> None
     assert {"network", "bridged", "toolbox"} <= WORKLOAD.needs_for(parameters)
     assert WORKLOAD.adds(parameters).packages == {"haproxy"}
     assert WORKLOAD.roles == {"peer", "origin"}
-    told = {metric.name for metric in WORKLOAD.metrics_for(parameters)}
-    assert "response-offered-median" not in told
+    names = {metric.name for metric in WORKLOAD.metrics_for(parameters)}
+    assert "response-offered-median" not in names
     asked = {metric.name for metric in WORKLOAD.metrics_for(ProxyParameters(offered=5.0))}
     assert "response-offered-median" in asked
 
@@ -316,8 +316,8 @@ def test_empty_objects_have_no_bandwidth_rather_than_one_of_nothing(name: str) -
     workload = WORKLOADS[name]
     for size in (0, 1):
         parameters = workload.parameters.model_validate({"size": size})
-        told = {metric.name for metric in workload.metrics_for(parameters)}
+        names = {metric.name for metric in workload.metrics_for(parameters)}
         values = workload.observe(parameters, result_of(name, 2.5))
-        assert ("bandwidth" in told) == ("bandwidth" in values) == (size > 0)
+        assert ("bandwidth" in names) == ("bandwidth" in values) == (size > 0)
         metrics = {metric.name: metric for metric in workload.metrics}
         assert not any(metrics[each].impossible(values[each]) for each in values)

@@ -79,11 +79,11 @@ async def run_study(machine: Machine, name: str, toolbox: Toolbox) -> dict[str, 
     outcome = await machine.agent.run(
         workload.agent_name, workload.request(parameters), deadline_s=DEADLINE_S
     )
-    told = outcome.value
-    assert told["repetitions"] == 1
-    assert [check["verified"] for check in told["checks"]] == [True]
-    assert told["toolbox"] == {"kind": "base", "key": toolbox.key}
-    values = workload.observe(parameters, told)
+    result = outcome.value
+    assert result["repetitions"] == 1
+    assert [check["verified"] for check in result["checks"]] == [True]
+    assert result["toolbox"] == {"kind": "base", "key": toolbox.key}
+    values = workload.observe(parameters, result)
     assert set(values) == {metric.name for metric in workload.metrics}
     assert min(value for metric, value in values.items() if metric != "system-time") > 0
     assert values["cpu-time"] >= values["system-time"] >= 0
