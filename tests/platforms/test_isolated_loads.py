@@ -270,6 +270,12 @@ def words_of(
     ]
 
 
+DFSIO = {"dfsio.size": "16MiB", "dfsio.files": "1"}
+SCENARIOS = {
+    "load-balancer-short": ("proxied", "proxy"),
+    "mapreduce-smoke": ("one-slave", "dfsio"),
+}
+"""One scenario and one workload of each study."""
 PROXY = {"proxy.size": "4KiB", "proxy.step": "500ms", "proxy.origin-addresses": "2"}
 
 
@@ -376,8 +382,7 @@ async def test_a_cluster_on_an_isolated_network(tmp_path: Path, kind: str) -> No
     scratch.mkdir()
     networks = GuestNetworks(await hadoops_toolbox(), scratch)
     async with simulated(kind, tmp_path, networks) as there:
-        changes = {"dfsio.size": "16MiB", "dfsio.files": "1"}
-        words = words_of("mapreduce-smoke", kind, there, networks, tmp_path, **changes)
+        words = words_of("mapreduce-smoke", kind, there, networks, tmp_path, **DFSIO)
         words += ["--scenario", "one-slave", "--workload", "dfsio"]
         status, output = await tare_within(CLUSTER_S, *words, XDG_STATE_HOME=state)
         assert status == 0, output
@@ -387,6 +392,58 @@ async def test_a_cluster_on_an_isolated_network(tmp_path: Path, kind: str) -> No
     require_networks(kind, events, networks, there.models, ("subject", "slave-1"), batches=1)
     (cell,) = (each for each in events if each["type"] == "cell_finished")
     assert cell["status"] == "ok", cell["reason"]
+
+
+LOADED = "[{load: net-load}]"
+
+
+async def test_a_neighbour_loads_the_isolated_network_of_a_load_balancer(tmp_path: Path) -> None:
+    networks = GuestNetworks(await load_balancers_toolbox())
+    roles = ("subject", "neighbour-1", "peer", "origin")
+    cell = await loaded_cell("proxmox", tmp_path, networks, "load-balancer-short", PROXY, roles)
+    require_loaded(cell)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.skipif(shutil.which("mvn") is None, reason="Maven fetches Hadoop")
+async def test_a_neighbour_loads_the_isolated_network_of_a_cluster(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    networks = GuestNetworks(await hadoops_toolbox(), scratch)
+    roles = ("subject", "neighbour-1", "slave-1", "peer")
+    cell = await loaded_cell("proxmox", tmp_path, networks, "mapreduce-smoke", DFSIO, roles)
+    require_loaded(cell)
+
+
+async def loaded_cell(
+    kind: str,
+    folder: Path,
+    networks: GuestNetworks,
+    study: str,
+    changes: dict[str, str],
+    roles: Collection[str],
+) -> dict[str, Any]:
+    """Run one scenario of a shipped study with a neighbour that loads the network."""
+    (scenario, workload) = SCENARIOS[study]
+    async with simulated(kind, folder, networks) as there:
+        words = words_of(study, kind, there, networks, folder, **changes)
+        words += ["--scenario", scenario, "--workload", workload]
+        words += ["--set", f"scenarios.{scenario}.neighbours={LOADED}"]
+        status, output = await tare_within(CLUSTER_S, *words, XDG_STATE_HOME=str(folder / "state"))
+        assert status == 0, output
+        assert not there.networks() and not there.machines() and not networks.left
+    assert_no_ledger_is_left(folder)
+    events = events_in(folder / "out")
+    require_networks(kind, events, networks, there.models, roles, batches=1)
+    (cell,) = (each for each in events if each["type"] == "cell_finished")
+    return cell
+
+
+def require_loaded(cell: dict[str, Any]) -> None:
+    """Check that the neighbour of a cell moved packets during it."""
+    assert cell["status"] == "ok", cell["reason"]
+    (load,) = cell["facts"]["neighbours"]
+    assert load["load"] == "net-load" and all(value > 0 for value in load["values"].values())
 
 
 def measures(event: dict[str, Any]) -> bool:

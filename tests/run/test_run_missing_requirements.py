@@ -252,6 +252,26 @@ def test_folder_without_cluster_configuration_is_reported_first(
     assert "exists already and is reached from the host" in found["theirs"]
 
 
+def test_network_loads_next_to_an_existing_cluster_are_refused_by_the_plan(tmp_path: Path) -> None:
+    name = "<property><name>fs.defaultFS</name><value>hdfs://nn:8020</value></property>"
+    for site in SITES:
+        (tmp_path / site).write_text(f"<configuration>{name}</configuration>")
+    text = f"""
+study: theirs
+baseline: bare
+shape: {{disk: 1GiB, memory: 2GiB}}
+arms: {{bare: {{platform: bare}}}}
+scenarios:
+  net: {{cluster: {{external: {tmp_path}}}, neighbours: [{{load: net-load}}]}}
+  cpu: {{cluster: {{external: {tmp_path}}}, neighbours: [{{load: cpu-load}}]}}
+workloads: {{dfsio: {{}}}}
+"""
+    study = parse_study(text.encode(), "theirs.yaml", build_catalog())
+    found = lacking_loads(WORKLOADS, study, "bare", replace(ABLE, reaches_out=True))
+    assert list(found) == ["net"]
+    assert found["net"].startswith("its neighbours' net-load needs a network of Tare's own")
+
+
 def test_what_needs_archives_is_not_done_on_a_cluster_that_exists(tmp_path: Path) -> None:
     workloads = (
         "{dfsio: {}, terasort: {}, wordcount: {engine: [mapreduce, spark]}, kmeans: {}, join: {}, "
@@ -272,8 +292,10 @@ scenarios:
   alone: {subject: {cpus: pinned}}
   loaded: {neighbours: [{load: net-load}]}
   two: {machines: {peer: {memory: 2GiB}}}
+  slaves: {cluster: {slaves: 1, memory: 1GiB}, neighbours: [{load: net-load}]}
 workloads:
   tick: {scenarios: [alone, loaded]}
+  dfsio: {scenarios: [slaves]}
   http-load: {scenarios: [two]}
   proxy: {scenarios: [alone, two]}
 """
@@ -285,7 +307,8 @@ def test_ends_on_a_network_that_no_process_reaches_are_machines() -> None:
     isolated = replace(ABLE, network=frozenset({"isolated"}))
     both = ("peer", "origin")
     found = own_ends(WORKLOADS, study, "bare", isolated)
-    assert found == ({"http-load": ("peer",), "proxy": both}, {"loaded": ("peer",)})
+    by_workload = {"http-load": ("peer",), "proxy": both, "dfsio": ("peer",)}
+    assert found == (by_workload, {"loaded": ("peer",), "slaves": ("peer",)})
     assert own_ends(WORKLOADS, study, "bare", ABLE) == ({}, {})
     assert own_ends(WORKLOADS, study, "bare", without("network")) == ({}, {})
 
@@ -309,6 +332,8 @@ def test_ends_that_are_machines_are_placed_and_counted_by_the_plan() -> None:
         "alone": {"peer": (2,), "origin": (1,)},
         "loaded": {"peer": ()},
         "two": {"peer": (), "origin": ()},
+        # The machines of a cluster are its own ends, but not those of its neighbours' loads.
+        "slaves": {"slave-1": (), "peer": ()},
     }
     gib = 1 << 30
     memory = {name: machines_of(study, batch)[""] for name, batch in batches.items()}
@@ -316,6 +341,7 @@ def test_ends_that_are_machines_are_placed_and_counted_by_the_plan() -> None:
         "alone": [gib, gib, gib],
         "loaded": [gib, gib, gib],
         "two": [gib, 2 * gib, gib],
+        "slaves": [gib, gib, gib, gib],
     }
     alone = make_plan(study, 1, {"bare": replace(facts, own_ends={})}, hosts, WORKLOADS)
     (batch,) = (each for each in alone.batches if each.scenario == "alone")

@@ -316,10 +316,12 @@ class BatchRunner:
         self, placing: BatchPlacement, companions: Mapping[str, Machine]
     ) -> dict[str, Machine]:
         """Boot ends that have to be machines, and that the plan of an older version lacks."""
-        if placing.connection is None or placing.batch.placement.cluster is not None:
+        if placing.connection is None:
             return {}
-        # This considers all cells of the batch, so that all its boots are equal.
-        needs = self._needs(placing.batch, placing.batch.cells)
+        # This considers all cells of the batch, so that all its boots are equal. The machines of a
+        # cluster are the ends of its own work.
+        clustered = placing.batch.placement.cluster is not None
+        needs = self._needs(placing.batch, () if clustered else placing.batch.cells)
         wanted = ends_as_machines(placing.connection.way, needs)
         return {
             role: await self._boot(placing, (), role) for role in wanted if role not in companions
@@ -334,12 +336,12 @@ class BatchRunner:
     ) -> Peer | None:
         """Return the peer: the machine of that role, or else a process on the host.
 
-        A cluster on a network that no process reaches has none.
+        A cluster on a network that no process reaches has none, except for its neighbours' loads.
         """
         if placing.connection is None:
             return None
         network, cluster = placing.connection.network, placing.batch.placement.cluster
-        alone = cluster is not None and placing.connection.own_ends
+        alone = cluster is not None and placing.connection.own_ends and PEER not in companions
         # Where there is no peer, a slave proves the network.
         companion = next(iter(companions.values()), None) if alone else companions.get(PEER)
         if companion is not None:

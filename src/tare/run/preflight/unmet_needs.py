@@ -131,6 +131,12 @@ def lacking_loads(
                 found[name] = f"{error.message}: {error.hint}"
         for wanted in scenario.neighbours:
             needs = needs_of_loads(workloads, [wanted])
+            if "network" in needs and cluster is not None and cluster.external is not None:
+                reason = (
+                    f"its neighbours' {wanted.load} needs a network of Tare's own, and with an "
+                    "existing cluster there is none: choose another load"
+                )
+                found.setdefault(name, reason)
             if reason := unmet(study, arm, offered, needs):
                 found.setdefault(name, f"its neighbours' {wanted.load} needs {reason}")
         if reason := _beyond_its_network(scenario, offered):

@@ -494,8 +494,9 @@ def _batch(
         for cell in _cells(arm, name, label, spec, facts, kinds[spec.workload], scenario)
         if not few_vcpus(spec, cell.parameters, kinds[spec.workload], vcpus)
     )
-    by_cell = [facts.own_ends.get(cell.workload, ()) for cell in cells]
-    ends = () if scenario.cluster is not None else (*by_cell, facts.loads_ends.get(name, ()))
+    # The machines of a cluster are the ends of its own work, but not of its neighbours' loads.
+    ends = [facts.own_ends.get(cell.workload, ()) for cell in cells if scenario.cluster is None]
+    ends.append(facts.loads_ends.get(name, ()))
     try:
         memory = study.shape_of(arm).memory
         placement = place(scenario, cpus, vcpus, facts.pinning, study.host_of(arm), memory)

@@ -69,7 +69,9 @@ async def clustered(
     if wanted is None or (connection is None and wanted.external is None):
         yield roles
         return
-    machines = {SUBJECT: roles.subject, **roles.companions}
+    # A peer of the neighbours' loads is not in the cluster.
+    companions = {role: roles.companions[role] for role in wanted.roles}
+    machines = {SUBJECT: roles.subject, **companions}
     slower = EMULATED if emulated else 1.0
     if connection is None:
         cluster = await _outside(roles, home, wanted, slower)
@@ -92,7 +94,7 @@ async def clustered(
                 facts=cluster.facts(),
             )
         )
-        formed = Clustered(roles.subject, roles.companions, cluster)
+        formed = Clustered(roles.subject, companions, cluster)
         yield replace(roles, topologies=(*roles.topologies, formed))
     except asyncio.CancelledError:
         leaving = True
