@@ -157,6 +157,7 @@ def run_on(
     from tare.cli.ending import decide_on
     from tare.fleet.command import run_on_cluster
     from tare.fleet.servers import allow_many
+    from tare.run.lifecycle.interrupt import interruptible
 
     allow_many()
     console = piped_or_terminal()
@@ -164,7 +165,7 @@ def run_on(
         study, source, folder, seed, decide_on, console, choice,
         strict=strict, host_access=host_access,
     )  # fmt: skip
-    return asyncio.run(running)
+    return asyncio.run(interruptible(running))
 
 
 def resume_on(
@@ -185,13 +186,14 @@ def resume_on(
     from tare.cli.ending import decide_on
     from tare.fleet.command import resume_on_cluster
     from tare.fleet.servers import allow_many
+    from tare.run.lifecycle.interrupt import interruptible
 
     allow_many()
     console = piped_or_terminal()
     going = resume_on_cluster(
         folder, decide_on, console, choice, strict=strict, host_access=host_access
     )
-    return asyncio.run(going)
+    return asyncio.run(interruptible(going))
 
 
 def scheduler(

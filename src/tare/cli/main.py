@@ -248,6 +248,7 @@ def run(
     """
     import asyncio
 
+    from tare.run.lifecycle.interrupt import interruptible
     from tare.run.ui.foreground import run_study
 
     changes = changes_of(host, arm, workload, scenario, blocks, values, cpus, housekeeping)
@@ -269,7 +270,7 @@ def run(
         strict=strict, wait=wait, host_access=allow_host_access,
     )  # fmt: skip
     with resume_hint_on_interrupt(folder):
-        end(folder, asyncio.run(running))
+        end(folder, asyncio.run(interruptible(running)))
 
 
 @app.command("import")
@@ -335,6 +336,7 @@ def resume(
         return
     import asyncio
 
+    from tare.run.lifecycle.interrupt import interruptible
     from tare.run.ui.foreground import resume_run
 
     going = resume_run(
@@ -342,7 +344,7 @@ def resume(
         strict=strict, accept=accept, wait=wait, host_access=allow_host_access,
     )  # fmt: skip
     with resume_hint_on_interrupt(directory):
-        end(directory, asyncio.run(going))
+        end(directory, asyncio.run(interruptible(going)))
 
 
 @app.command()

@@ -91,7 +91,7 @@ class Execution:
         with listening(stop, self._folder.path, resume):
             try:
                 await self._blocks(stop)
-            except (asyncio.CancelledError, TareError) as error:
+            except (asyncio.CancelledError, TareError, OSError) as error:
                 if stop.now:
                     # If a host is lost during clean-up, its fault replaces the cancellation. The
                     # run was stopped all the same.

@@ -13,10 +13,12 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+from tare.errors import TareError
 
 LAST_RESORT_S = 4.0
 """Time from a second Ctrl-C until the process is ended: the run ends within 5 s."""
@@ -24,6 +26,7 @@ CLEANING_S = 600
 """The process that removes the rest ends after this time, in seconds."""
 CLEANING_LOG = "clean.log"
 """The output of that process, in the run's folder."""
+_T = TypeVar("_T")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -186,6 +189,28 @@ def listening(request: Stoppable, folder: Path, resume: str = "") -> Iterator[No
             loop.remove_signal_handler(number)
             # Restore the handlers of the caller.
             signal.signal(number, handler)
+
+
+async def interruptible(work: Awaitable[_T]) -> _T:
+    """Await work so that a fault of its clean-up does not replace the interruption.
+
+    Where no run listens to signals, such as before its first block, Ctrl-C cancels the work. If a
+    host does not answer during the clean-up, its fault would be the reason for which the command
+    ends.
+
+    Args:
+        work: What may be interrupted.
+
+    Raises:
+        asyncio.CancelledError: It was cancelled.
+    """
+    task = asyncio.current_task()
+    try:
+        return await work
+    except (TareError, OSError) as fault:
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError(str(fault)) from fault
+        raise
 
 
 @contextmanager
