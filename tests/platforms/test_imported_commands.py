@@ -93,6 +93,20 @@ def test_a_chain_of_nodes_is_followed_to_what_holds_the_data() -> None:
     assert (arm["disk-format"], arm["disk-aio"], arm["disk-cache"]) == ("block", "native", "none")
 
 
+@pytest.mark.parametrize("form", ["json", "dots"])
+def test_a_node_that_passes_requests_on_is_listed(form: str) -> None:
+    file = {"driver": "copy-on-read", "file": {"driver": "file", "filename": "/d"}}
+    nested = {"driver": "throttle", "throttle-group": "g", "node-name": "d", "file": file}
+    dots = (
+        "driver=throttle,throttle-group=g,node-name=d,file.driver=copy-on-read,"
+        "file.file.driver=file,file.file.filename=/d"
+    )
+    word = shlex.quote(json.dumps(nested)) if form == "json" else dots
+    arm = imported(f"{QEMU} -blockdev {word} -device virtio-blk-pci,drive=d")
+    assert "disk throttle-group=g" in arm.aside
+    left(arm, "disk driver=copy-on-read")
+
+
 @pytest.mark.parametrize(
     ("wrapper", "options", "note"),
     [

@@ -236,6 +236,18 @@ def test_a_machine_of_kubevirts_is_an_arm() -> None:
     assert {**alone.settings, "shape": 0} == {**arm.settings, "shape": 0}
 
 
+def test_real_time_and_i_o_threads_of_kubevirt_that_are_taken_otherwise_are_listed() -> None:
+    machine = yaml.safe_load(KUBEVIRT)["items"][0]
+    domain = machine["spec"]["template"]["spec"]["domain"]
+    domain["cpu"]["realtime"] = {}
+    assert imported(yaml.safe_dump(machine)).settings["scheduling"]["policy"] == "fifo"
+    domain["cpu"]["realtime"] = {"mask": "0-1,^1"}
+    domain["ioThreads"] = {"supplementalPoolThreadCount": 4}
+    arm = imported(yaml.safe_dump(machine))
+    left(arm, "domain.cpu.realtime.mask", "all vCPUs are scheduled alike")
+    left(arm, "domain.ioThreads.supplementalPoolThreadCount=4", "one I/O thread")
+
+
 @pytest.mark.parametrize(
     ("domain", "vcpus", "memory"),
     [

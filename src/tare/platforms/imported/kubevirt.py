@@ -58,7 +58,7 @@ _ASIDE = (
     *("domain.devices.autoattachPodInterface", "domain.devices.autoattachVSOCK"),
     *("domain.features.acpi", "domain.features.apic.enabled", "domain.chassis", "architecture"),
     *("domain.devices.downwardMetrics", "domain.devices.disableHotplug", "domain.clock"),
-    *("domain.ioThreads", "domain.devices.video"),
+    "domain.devices.video",
 )
 """Places without effect on what is measured; the values at some are secrets."""
 _WHY = {
@@ -70,6 +70,7 @@ _WHY = {
     "domain.cpu.numa": "Tare's machines have one NUMA node",
     "domain.launchSecurity": "Tare's machines are not encrypted",
     "domain.resources": "write `scheduling`, where it limits the CPU",
+    "domain.ioThreads": "Tare's disk has one I/O thread",
     "domain.devices.filesystems": "Tare's machines have no file system of the host's",
 }
 
@@ -215,6 +216,8 @@ def _processor(found: Found, values: Values) -> None:
     if any(key.startswith("domain.cpu.realtime") for key in values):
         found.schedule(policy="fifo", priority=1)
         found.options["mlock"] = True
+        if mask := values.get("domain.cpu.realtime.mask", ""):
+            found.leave(f"domain.cpu.realtime.mask={mask}", "all vCPUs are scheduled alike")
         values.skip(*(key for key in values if key.startswith("domain.cpu.realtime")))
 
 

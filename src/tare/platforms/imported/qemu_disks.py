@@ -231,6 +231,7 @@ def add_disk(
     elif holder not in ("", "file"):
         disk.leave(f"a disk by {holder}", "a machine of Tare's has a file or a device of the host")
     for layer in backend.layers:
+        _filter(found, disk, layer)
         layer.skip("if", "driver", "id", "format", "file", "filename", "node-name")
         for name, value in layer.rest():
             if name in PLACED:
@@ -238,6 +239,16 @@ def add_disk(
             else:
                 _property(disk, name, value)
     return disk
+
+
+def _filter(found: Found, disk: Disk, layer: Values) -> None:
+    """List a node that only passes requests on to the next one."""
+    kind = layer.get("driver", "")
+    if kind == "throttle":
+        # Its limits are those of an object `throttle-group`, which are listed.
+        found.set_aside(f"disk throttle-group={layer.get('throttle-group', '')}")
+    elif kind in _FILTERS:
+        disk.leave(f"disk driver={kind}", "requests go straight to the disk")
 
 
 def _property(disk: Disk, name: str, value: str) -> None:
