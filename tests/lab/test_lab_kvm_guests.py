@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest_asyncio
 from lab.lab_inside import OWN, PATIENCE_S, SHAPE, Inside, inside
 from lab.lab_kvm import booted, kvm
 from tare.hosts.trace.threads import allowed_cpus
+from tare.images.host_kernel import HOST
 from tare.lab.options import GIB, LabOptions
 from tare.platforms.contract import Capabilities, Context
 from tare.platforms.qemu.enlightenments import kvm_features
@@ -85,6 +87,17 @@ async def test_what_this_kvm_does_not_know_is_refused_in_qemus_words(kvm_lab: In
     assert not unknown.usable
     assert unknown.reason == "QEMU does not start with these options"
     assert "kvm-pv-nonsense' not found" in unknown.hint
+
+
+async def test_a_guest_of_kvm_boots_the_kernel_that_its_host_runs(kvm_lab: Inside) -> None:
+    """``kernel: host`` under KVM: image and modules come from the lab, over SSH."""
+    release = (await kvm_lab.sh("uname -r")).strip()
+    own = replace(kvm_lab, context=replace(kvm_lab.context, kernel=HOST))
+    verdict = await Qemu().check(own.context, kvm())
+    assert verdict.usable, verdict.reason
+    async with booted(own, kvm()) as (_, proof):
+        assert proof["kernel"]["release"] == release == kvm_lab.lab.image.kernel_version
+        assert proof["hypervisor"]["signatures"] == ["KVMKVMKVM"]
 
 
 async def test_two_guests_are_what_was_asked_for_and_share_a_cpu(kvm_lab: Inside) -> None:

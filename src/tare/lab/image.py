@@ -30,7 +30,7 @@ from tare.lab.packages import HYPERVISORS, SYSTEM, PackageFile, fetch, needed, r
 from tare.lab.tree import add_modules, unpack
 from tare.study.model.releases import Release
 
-FORMAT = 4
+FORMAT = 5
 """To be increased whenever the same packages shall give another image."""
 
 EARLY = ("virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "overlay", "virtio_net")
@@ -300,6 +300,10 @@ def _keep(work: Path, tree: Path, kept: Path) -> tuple[str, str, list[str]]:
             f"the kernel {version} has no module {', '.join(missing)}", "use `kernel: generic`"
         )
     add_modules(tree, modules, version, (*EARLY, *LATE))
+    # Where Debian has it, for machines that boot their host's kernel.
+    boot = tree / "boot"
+    boot.mkdir(exist_ok=True)
+    shutil.copyfile(images[-1], boot / images[-1].name)
     early = modules.in_load_order(EARLY)
     for module in early:
         (kept / "early" / f"{module.name}.ko").write_bytes(module.data)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault
+from tare.images.host_kernel import HOST
 from tare.lab.emulator import emulator_of
 from tare.lab.nodes import node_arguments, topology_arguments
 from tare.lab.options import CPU_MODEL, LabOptions
@@ -119,6 +120,9 @@ class LabBare(Platform[BareOptions]):
         self, context: Context, options: BareOptions, shape: Shape, realtime: bool
     ) -> Prepared:
         """Build or find the image, which is that of the hypervisors' guests."""
+        if context.kernel == HOST:
+            # The host is the emulated computer: the kernel is the lab's, not this computer's.
+            context = replace(context, kernel=self._spec.kernel or LabOptions().kernel)
         return await self._qemu.prepare(context, self._options, shape, realtime)
 
     async def start(
