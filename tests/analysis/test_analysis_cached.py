@@ -9,10 +9,13 @@ import pytest
 from analysis.analysis_runs import run
 from tare.analysis import compare_runs
 from tare.analysis.data.rundata import RunData
-from tare.analysis.effects.cached import shown_names
+from tare.analysis.effects.cached import ShownAs, shown_names
+from tare.analysis.effects.resources import cache_resources
+from tare.analysis.model import Key, ResourceName
 from tare.events.cell_facts import CellFacts
 from tare.report.figures.palette import looks
-from tare.report.page.verdicts import arm_lines
+from tare.report.page.verdicts import answer_lines, arm_lines
+from tare.report.sections.overview import resources_table
 from tare.report.sections.results import effects_table
 from tare.workloads import WORKLOADS
 
@@ -83,11 +86,26 @@ def test_the_name_is_in_tables_and_notes_of_terminal_and_page() -> None:
     )
 
 
-@pytest.mark.parametrize(("array", "label"), [(25, "Work (cache)"), (200, "Work"), (1200, "Work")])
-def test_the_bar_names_the_cache_if_all_arrays_fit_into_it(array: int, label: str) -> None:
+@pytest.mark.parametrize(("array", "word"), [(25, "cache"), (200, "work"), (1200, "work")])
+def test_all_outputs_name_the_cache_if_all_arrays_fit_into_it(array: int, word: str) -> None:
     found = compare_runs(with_cells(facts_of(array, 300)))
     lines = arm_lines(found, looks(found.arms, found.baseline))
-    assert {bar.label for line in lines for bar in line.bars} == {label}
+    assert {bar.label for line in lines for bar in line.bars} == {word.capitalize()}
+    table = resources_table(found)
+    assert {table.texts_of(row)["resource"] for row in table.rows} == {word}
+    other = "work" if word == "cache" else "cache"
+    sentences = [line.sentence for line in lines] + answer_lines(found)[1:]
+    assert all(word in text.lower() and other not in text.lower() for text in sentences)
+
+
+def test_a_resource_is_memory_if_one_arm_measured_memory() -> None:
+    keys: dict[tuple[str, ResourceName], list[Key]] = {
+        ("a", "memory"): [Key("s", "memory-bandwidth", "{}", "subject", "m")],
+        ("b", "memory"): [Key("s", "memory-latency", "{}", "subject", "m")],
+    }
+    named = {("s", "memory-bandwidth", "{}"): ShownAs("cache bandwidth", "", True)}
+    assert cache_resources(keys, named) == frozenset()
+    assert cache_resources({("a", "memory"): keys["a", "memory"]}, named) == {"memory"}
 
 
 def test_the_cells_record_keeps_the_sizes() -> None:

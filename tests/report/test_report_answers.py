@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from tare.analysis.statistics.logratio import t_quantile
 from tare.events.metric import Metric
 from tare.report.page.verdicts import (
     LABELS,
+    CostAxis,
     answer_lines,
     arm_sentences,
     bound,
@@ -121,6 +123,24 @@ def test_claims_hold_for_all_that_intervals_allow(worst: str) -> None:
                 assert claim.high >= ends[2] * 0.994, (name, claim, ends)
             else:
                 assert claim == Claim(0, math.inf)
+
+
+WITHOUT_RATIO = replace(a_cost("memory", COSTS["same"]), averaged=0)
+
+
+@pytest.mark.parametrize("brief", [False, True])
+@pytest.mark.parametrize(("word", "other"), [("cache", "memory"), ("memory", "cache")])
+def test_sentence_and_bar_have_one_word_for_a_resource(word: str, other: str, brief: bool) -> None:
+    memory = [*(a_cost("memory", numbers) for numbers in KINDS), WITHOUT_RATIO]
+    for cost, cpu in itertools.product(memory, KINDS):
+        cost = replace(cost, cache=word == "cache")
+        costs = [a_cost("cpu", cpu), cost]
+        bar = CostAxis(costs).bar(cost)
+        assert bar.label == word.capitalize()
+        sentences = " ".join(resource_sentences(costs, brief=brief)).lower()
+        assert other not in sentences + bar.about.lower()
+        # If no resource has a verdict, none is named.
+        assert word in sentences or (cost.finding, cpu) == ("preliminary", None)
 
 
 def test_doubts_forbid_to_call_an_arm_equal_and_lost_cells_to_call_it_better() -> None:

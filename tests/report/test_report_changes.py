@@ -19,13 +19,14 @@ from run.run_driving import tare
 from tare.analysis import compare_runs
 from tare.analysis.data.load import run_data
 from tare.analysis.data.settings import Settings
+from tare.analysis.effects.cached import ShownAs
 from tare.analysis.effects.results import Flag
 from tare.analysis.model import Comparison, RunData
 from tare.analysis.runs.changed import changed
 from tare.analysis.runs.resource_changes import resource_changes
 from tare.errors import InputError
 from tare.events import Record, fold_records
-from tare.report.compare.answer import change_sentences
+from tare.report.compare.answer import change_lines, change_sentences
 from tare.report.compare.changes import RunPair, changes_page
 from tare.report.figures.changes import ChangeMark, changes_figure
 from tare.report.figures.palette import looks
@@ -141,6 +142,25 @@ def test_an_answer_names_what_changed_by_resource() -> None:
         if one.change.arm == "vm"
     ]
     assert "Costs" not in change_sentences(doubted, before)["vm"]
+
+
+@pytest.mark.parametrize("blocks", [4, 12])
+@pytest.mark.parametrize("factor", [0.5, 0.8, 1.0, 1.03, 1.25, 2.0])
+def test_sentence_and_bar_of_a_change_have_one_word_for_a_resource(
+    factor: float, blocks: int
+) -> None:
+    before, after = (
+        against_bare(simulated(seed, vm, 1, blocks=blocks, spread=0.01))
+        for seed, vm in ((3, 1.0), (6, factor))
+    )
+    own = changed({"bare": before}, {"bare": after}, "bare")
+    key = own[0].change.key
+    named = {(key.scenario, key.workload, key.parameters): ShownAs("cache bandwidth", "", True)}
+    for shown_as, word, other in (({}, "work", "cache"), (named, "cache", "work")):
+        for line in change_lines(own, replace(before, shown_as=shown_as)):
+            assert [bar.label for bar in line.bars] == [word.capitalize()]
+            assert other not in line.sentence.lower()
+            assert word in line.sentence.lower() or blocks == 4
 
 
 def test_few_blocks_and_findings_are_no_verdict() -> None:

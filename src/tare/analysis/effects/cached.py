@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from tare.analysis.data.rundata import RunData
+from tare.analysis.effects.results import Key
 from tare.events.results import CellResult
 from tare.units import format_size
 
@@ -22,10 +23,15 @@ What = tuple[str, str, str]
 
 
 class ShownAs(NamedTuple):
-    """What a workload is called in reports: in a word or two, and with the sizes."""
+    """What a workload is called in reports: in a word or two, and with the sizes.
+
+    ``cache`` is true if the last-level cache holds all of its arrays, so that no part of memory was
+    measured.
+    """
 
     short: str
     words: str
+    cache: bool
 
 
 def shown_names(runs: Iterable[RunData]) -> Mapping[What, ShownAs]:
@@ -47,6 +53,12 @@ def shown_names(runs: Iterable[RunData]) -> Mapping[What, ShownAs]:
         if array < ENOUGH * cache:
             named[what] = _name(what[1], array, cache)
     return named
+
+
+def is_cache(keys: Iterable[Key], named: Mapping[What, ShownAs]) -> bool:
+    """Return whether each of some metrics, at least one, is of arrays that a cache holds."""
+    found = [named.get((key.scenario, key.workload, key.parameters)) for key in keys]
+    return bool(found) and all(name is not None and name.cache for name in found)
 
 
 def cached_notes(named: Mapping[What, ShownAs]) -> tuple[str, ...]:
@@ -73,7 +85,8 @@ def _sizes(cell: CellResult) -> tuple[int, int] | None:
 
 
 def _name(workload: str, array: int, cache: int) -> ShownAs:
-    kind = "cache bandwidth" if HELD * array <= cache else "cache and memory bandwidth"
+    held = HELD * array <= cache
+    kind = "cache bandwidth" if held else "cache and memory bandwidth"
     short = kind if workload == "memory-bandwidth" else f"{workload}: {kind}"
     sizes = f"arrays {format_size(array)}, last-level cache {format_size(cache)}"
-    return ShownAs(short, f"{short} ({sizes})")
+    return ShownAs(short, f"{short} ({sizes})", held)

@@ -16,7 +16,7 @@ from tare.analysis.effects.arm_summaries import summarise_arm
 from tare.analysis.effects.block_order import BlockOrder, orders, widened
 from tare.analysis.effects.block_positions import places_in_blocks
 from tare.analysis.effects.block_positions import taken_together as place_together
-from tare.analysis.effects.cached import cached_notes, shown_names
+from tare.analysis.effects.cached import ShownAs, What, cached_notes, shown_names
 from tare.analysis.effects.comparison import ArmVerdict, Comparison, Correction
 from tare.analysis.effects.duets import overlaps
 from tare.analysis.effects.estimates import (
@@ -213,11 +213,11 @@ class Comparing:
             failures=failure_rates(self.runs, baselines, settings.confidence),
             environment_changes=changed,
             shown_as=named,
-            resources=self._resources(pairs, effects),
+            resources=self._resources(pairs, effects, named),
         )
 
     def _resources(
-        self, pairs: Sequence[Pair], effects: Sequence[Effect]
+        self, pairs: Sequence[Pair], effects: Sequence[Effect], named: Mapping[What, ShownAs]
     ) -> tuple[ResourceCost, ...]:
         """Return the cost of every arm by resource."""
         lost, confidence = self.known.lost, self.settings.confidence
@@ -229,7 +229,7 @@ class Comparing:
                 or self.differing_twins.get((pair.key, self.settings.baseline_of(pair.arm)), "")
             )
             flattered.append(survivorship_bias(pair, arms, lost, confidence))
-        return resource_costs(pairs, effects, doubt, flattered, self.settings, self.seed)
+        return resource_costs(pairs, effects, doubt, flattered, self.settings, self.seed, named)
 
     def _control_pairs(self) -> list[Pair]:
         found = (

@@ -8,7 +8,7 @@ are one family: together they cover all true values with the study's confidence.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -19,6 +19,7 @@ from tare.analysis.data.grouping import Measured
 from tare.analysis.data.settings import Settings
 from tare.analysis.effects.anytime import at_any_time
 from tare.analysis.effects.block_order import orders, widened
+from tare.analysis.effects.cached import ShownAs, What, is_cache
 from tare.analysis.effects.estimates import Pair, estimate_all
 from tare.analysis.effects.results import Each, Effect, Interval, Key, VerdictWord
 from tare.analysis.effects.two_stage import in_two_stages
@@ -69,6 +70,7 @@ class ResourceCost:
         margin: The practical margin.
         doubt: Why the arm must not be called equal here; empty if nothing speaks against it.
         flattered: The directions that failed cells may have caused.
+        cache: Whether all headline metrics of the resource are of arrays that a cache holds.
     """
 
     resource: ResourceName
@@ -84,6 +86,7 @@ class ResourceCost:
     margin: float
     doubt: str = ""
     flattered: frozenset[VerdictWord] = frozenset()
+    cache: bool = False
 
     @property
     def finding(self) -> Finding:
@@ -150,6 +153,7 @@ def resource_costs(
     flattered: Sequence[Mapping[VerdictWord, str]],
     settings: Settings,
     seed: str,
+    shown_as: Mapping[What, ShownAs],
 ) -> tuple[ResourceCost, ...]:
     """Return the cost of every arm in every resource, in the order of arms and resources.
 
@@ -160,6 +164,7 @@ def resource_costs(
         flattered: The verdicts of each that failed cells may have caused.
         settings: How to compare.
         seed: Text that all draws depend on.
+        shown_as: What workloads are called that did not measure what their name says.
     """
     members: dict[tuple[str, ResourceName], list[int]] = {}
     for i, effect in enumerate(effects):
@@ -167,6 +172,9 @@ def resource_costs(
             members.setdefault((effect.arm, resource_of(effect.metric)), []).append(i)
     arms = list(dict.fromkeys(arm for arm, _ in members))
     named = sorted(members, key=lambda name: (arms.index(name[0]), ORDER.index(name[1])))
+    caches = cache_resources(
+        {name: [effects[i].key for i in own] for name, own in members.items()}, shown_as
+    )
     means = {name: _mean(name[1], [pairs[i] for i in members[name]]) for name in named}
     intervals = _intervals([mean for mean in means.values() if mean is not None], settings, seed)
     found = []
@@ -189,9 +197,23 @@ def resource_costs(
                 margin=settings.margin,
                 doubt=next((doubts[i] for i in indices if doubts[i]), ""),
                 flattered=frozenset(word for i in indices for word in flattered[i]),
+                cache=name[1] in caches,
             )
         )
     return tuple(found)
+
+
+def cache_resources(
+    members: Mapping[tuple[str, ResourceName], Iterable[Key]], named: Mapping[What, ShownAs]
+) -> frozenset[ResourceName]:
+    """Return the resources of which only arrays that a cache holds were measured, in any arm.
+
+    All arms of a report then have the same word for the resource.
+    """
+    keys: dict[ResourceName, list[Key]] = {}
+    for (_, resource), own in members.items():
+        keys.setdefault(resource, []).extend(own)
+    return frozenset(resource for resource, own in keys.items() if is_cache(own, named))
 
 
 def _mean(resource: ResourceName, pairs: Sequence[Pair]) -> Pair | None:

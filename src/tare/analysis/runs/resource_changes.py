@@ -8,10 +8,17 @@ they cover all true changes between the two runs with the study's confidence (Bo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from tare.analysis.effects.resources import ORDER, ResourceCost, ResourceName, resource_of
+from tare.analysis.effects.cached import ShownAs, What
+from tare.analysis.effects.resources import (
+    ORDER,
+    ResourceCost,
+    ResourceName,
+    cache_resources,
+    resource_of,
+)
 from tare.analysis.effects.results import Effect, Interval, VerdictWord
 from tare.analysis.effects.verdict import LEVEL
 from tare.analysis.runs.changed import Changed
@@ -35,7 +42,10 @@ class ResourceChange:
 
 
 def resource_changes(
-    found: Sequence[Changed], confidence: float, margin: float
+    found: Sequence[Changed],
+    confidence: float,
+    margin: float,
+    shown_as: Mapping[What, ShownAs] | None = None,
 ) -> tuple[ResourceChange, ...]:
     """Return the change of every arm in every resource, in the order of arms and resources.
 
@@ -43,6 +53,7 @@ def resource_changes(
         found: Changes against one baseline, judged.
         confidence: With which all intervals together cover all true changes.
         margin: The practical margin, as a share.
+        shown_as: What workloads are called that did not measure what their name says.
     """
     members: dict[tuple[str, ResourceName], list[Changed]] = {}
     for one in found:
@@ -52,10 +63,16 @@ def resource_changes(
     arms = list(dict.fromkeys(arm for arm, _ in members))
     named = sorted(members, key=lambda name: (arms.index(name[0]), ORDER.index(name[1])))
     ratios = {name: [one for one in members[name] if one.change.ratio] for name in named}
+    caches = cache_resources(
+        {name: [one.change.key for one in own] for name, own in members.items()}, shown_as or {}
+    )
     family = sum(1 for own in ratios.values() if own)
     return tuple(
         ResourceChange(
-            _cost(name, members[name], ratios[name], confidence, margin, family),
+            replace(
+                _cost(name, members[name], ratios[name], confidence, margin, family),
+                cache=name[1] in caches,
+            ),
             tuple(members[name]),
         )
         for name in named

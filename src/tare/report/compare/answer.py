@@ -13,12 +13,13 @@ from tare.analysis.statistics.maxt import least_blocks
 from tare.report.figures.palette import Look, looks
 from tare.report.figures.svg import legible
 from tare.report.page.verdicts import (
-    LABELS,
     MOST_WORDS,
     NAME,
     ArmLine,
     CostAxis,
     bound,
+    capital,
+    label_of,
     names_in_words,
     range_in_words,
     size_in_words,
@@ -76,7 +77,7 @@ def change_lines(found: Sequence[Changed], comparison: Comparison) -> tuple[ArmL
     """
     by_arm = _by_arm(found, comparison)
     costs = [change.cost for changes in by_arm.values() for change in changes]
-    axis = CostAxis(costs, comparison.shown_as)
+    axis = CostAxis(costs)
     style: Mapping[str, Look] = looks(comparison.arms, comparison.baseline)
     lines = []
     for arm, sentence in _sentences_by_arm(by_arm).items():
@@ -93,7 +94,9 @@ def change_lines(found: Sequence[Changed], comparison: Comparison) -> tuple[ArmL
 
 def _by_arm(found: Sequence[Changed], comparison: Comparison) -> dict[str, list[ResourceChange]]:
     by_arm: dict[str, list[ResourceChange]] = {}
-    for change in resource_changes(found, comparison.confidence, comparison.margin):
+    for change in resource_changes(
+        found, comparison.confidence, comparison.margin, comparison.shown_as
+    ):
         by_arm.setdefault(change.cost.arm, []).append(change)
     return by_arm
 
@@ -110,7 +113,7 @@ def _sentences(changes: Sequence[ResourceChange], brief: bool) -> str:
             f"too few {few[0].each}s for a verdict{what} ({min(cost.blocks for cost in few)} of "
             f"the {least_blocks(LEVEL)} needed in each run)"
         )
-    return " ".join(f"{text[:1].upper()}{text[1:]}." for text in texts if text)
+    return " ".join(f"{capital(text)}." for text in texts if text)
 
 
 def _clauses(changes: Sequence[ResourceChange], brief: bool) -> str:
@@ -137,19 +140,19 @@ def _clauses(changes: Sequence[ResourceChange], brief: bool) -> str:
 
 def _sizes(costs: Sequence[ResourceCost], brief: bool) -> str:
     return ", ".join(
-        f"{LABELS[cost.resource]} {size_in_words(cost.cost)}"
+        f"{label_of(cost)} {size_in_words(cost.cost)}"
         + ("" if brief else f" ({range_in_words(cost)})")
         for cost in costs
     )
 
 
 def _ranges(costs: Sequence[ResourceCost]) -> str:
-    return ", ".join(f"{LABELS[cost.resource]} ({range_in_words(cost)})" for cost in costs)
+    return ", ".join(f"{label_of(cost)} ({range_in_words(cost)})" for cost in costs)
 
 
 def _without_ratio(change: ResourceChange) -> str:
     """Return what is known of metrics that can be 0, which have differences and no ratio."""
-    name = LABELS[change.cost.resource]
+    name = label_of(change.cost)
     for word in ("worse", "better"):
         for one in change.changes:
             if one.verdict == word:

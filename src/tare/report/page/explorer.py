@@ -18,7 +18,7 @@ from tare.report.figures.svg import legible
 from tare.report.page.data import ReportData
 from tare.report.page.links import anchor_of
 from tare.report.page.tables import Table
-from tare.report.page.verdicts import BAR_LABELS
+from tare.report.page.verdicts import capital, label_of
 from tare.report.page.words import Part, cost, cost_interval, short
 from tare.report.sections.contract import Section, SectionData
 from tare.report.sections.results import PAIRED, effects_table
@@ -88,7 +88,7 @@ def explorer_data(report: ReportData) -> str:
         "arms": list(comparison.pairs.arms if comparison.pairs else comparison.arms),
         "emulated": emulated,
         "keys": [_key(key, report.stems, resources.get(key, "")) for key in keys],
-        "resources": dict(BAR_LABELS),
+        "resources": {c.resource: capital(label_of(c)) for c in comparison.resources},
         "rows": rows,
         "flags": _flags(effects.rows),
         "blocks": blocks,

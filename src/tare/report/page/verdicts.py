@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.analysis.data.rundata import RunData
-from tare.analysis.effects.cached import ShownAs, What
 from tare.analysis.effects.families import simultaneous
 from tare.analysis.effects.results import cost_ends
 from tare.analysis.effects.verdict import LEVEL, slow_unseen
@@ -61,18 +60,11 @@ LABELS: Mapping[ResourceName, str] = {
     "disk": "disk",
     "network": "network",
     "latency": "typical latency",
-    "latency-worst": "worst-case latency",
+    "latency-worst": "worst latency",
     "application": "applications",
     "work": "work",
 }
-"""What a resource is called in sentences."""
-
-BAR_LABELS: Mapping[ResourceName, str] = {
-    **{name: f"{label[:1].upper()}{label[1:]}" for name, label in LABELS.items()},
-    "latency": "Latency",
-    "latency-worst": "Worst latency",
-}
-"""What a resource is called above its bar."""
+"""What a resource is called in sentences, tables, and above its bar."""
 
 WIDEST = 64.0
 """The largest factor on the axis of the bars."""
@@ -179,7 +171,7 @@ def arm_lines(comparison: Comparison, looks: Mapping[str, Look]) -> tuple[ArmLin
     Absent arms come last; those that are absent for the same reason share one line.
     """
     sentences = arm_sentences(comparison)
-    axis = CostAxis(comparison.resources, comparison.shown_as)
+    axis = CostAxis(comparison.resources)
     emulated = {verdict.arm: verdict.emulated for verdict in comparison.arm_verdicts}
     lines = [
         ArmLine(
@@ -270,7 +262,7 @@ def resource_sentences(costs: Sequence[ResourceCost], *, brief: bool = False) ->
         what = "" if len(few) == len(costs) else f" on {names_in_words(few)}"
         needed = least_blocks(LEVEL)
         found.append(f"too few {each}s for a verdict{what} ({so_many} of the {needed} needed)")
-    return [f"{_capital(text)}." for text in found if text]
+    return [f"{capital(text)}." for text in found if text]
 
 
 def _clauses(costs: Sequence[ResourceCost], brief: bool) -> str:
@@ -282,7 +274,7 @@ def _clauses(costs: Sequence[ResourceCost], brief: bool) -> str:
     if slower := of.get("slower"):
         parts.append(_slower(slower, brief))
     if faster := of.get("faster"):
-        sizes = ", ".join(f"{LABELS[cost.resource]} {_less(cost.cost)}" for cost in faster)
+        sizes = ", ".join(f"{label_of(cost)} {_less(cost.cost)}" for cost in faster)
         parts.append(f"faster in {names_in_words(faster)}" if brief else f"faster: {sizes}")
     if same := of.get("same"):
         within = bound(max(cost.margin for cost in same))
@@ -291,7 +283,7 @@ def _clauses(costs: Sequence[ResourceCost], brief: bool) -> str:
         most = bound(max(cost.largest for cost in bounded) - 1)
         parts.append(f"{names_in_words(bounded)}: no difference larger than {most}")
     if undecided := of.get("undecided"):
-        shown = ", ".join(f"{LABELS[cost.resource]} ({range_in_words(cost)})" for cost in undecided)
+        shown = ", ".join(f"{label_of(cost)} ({range_in_words(cost)})" for cost in undecided)
         parts.append(f"undecided: {names_in_words(undecided) if brief else shown}")
     if without := of.get("no-ratio"):
         parts += [_without_ratio(cost) for cost in without]
@@ -304,8 +296,8 @@ def _slower(costs: Sequence[ResourceCost], brief: bool) -> str:
         sizes = _more(high) if len(costs) == 1 else f"{_factor(low)} to {_factor(high)} the time"
         return f"slower in {names_in_words(costs)} ({sizes})"
     first, *rest = costs
-    lead_ = f"{LABELS[first.resource]} takes {_more(first.cost)}"
-    return ", ".join([lead_, *(f"{LABELS[c.resource]} {_more(c.cost)}" for c in rest)])
+    lead_ = f"{label_of(first)} takes {_more(first.cost)}"
+    return ", ".join([lead_, *(f"{label_of(c)} {_more(c.cost)}" for c in rest)])
 
 
 def _advice(costs: Sequence[ResourceCost]) -> list[str]:
@@ -324,7 +316,7 @@ def _advice(costs: Sequence[ResourceCost]) -> list[str]:
 
 def _without_ratio(cost: ResourceCost) -> str:
     """Return what is known of metrics that can be 0, which have differences and no ratio."""
-    name = LABELS[cost.resource]
+    name = label_of(cost)
     for word in ("worse", "better"):
         found = [effect for effect in cost.effects if effect.verdict == word]
         if found:
@@ -340,12 +332,18 @@ def metric_of(effect: Effect) -> str:
     return legible(f"{effect.key.workload}/{effect.key.metric}")
 
 
+def label_of(cost: ResourceCost) -> str:
+    """Return the name of a cost's resource; "cache" if its arrays reach no other memory."""
+    return "cache" if cost.cache else LABELS[cost.resource]
+
+
 def names_in_words(costs: Iterable[ResourceCost]) -> str:
     """Return the names of the costs' resources, such as ``CPU, memory and disk``."""
-    return joined([LABELS[cost.resource] for cost in costs])
+    return joined([label_of(cost) for cost in costs])
 
 
-def _capital(text: str) -> str:
+def capital(text: str) -> str:
+    """Return a text with its first letter as a capital."""
     return text[:1].upper() + text[1:]
 
 
@@ -389,12 +387,9 @@ def range_in_words(cost: ResourceCost) -> str:
 
 
 class CostAxis:
-    """The logarithmic axis of all bars of a page, and the labels of the bars."""
+    """The logarithmic axis of all bars of a page."""
 
-    def __init__(
-        self, costs: Sequence[ResourceCost], shown_as: Mapping[What, ShownAs] | None = None
-    ) -> None:
-        self._shown_as = shown_as or {}
+    def __init__(self, costs: Sequence[ResourceCost]) -> None:
         known = [cost for cost in costs if cost.averaged]
         ends = [cost.cost for cost in known]
         ends += [end for cost in known if (ci := cost.interval) for end in (ci.low, ci.high)]
@@ -407,13 +402,6 @@ class CostAxis:
         log = math.log(cost) if 0 < cost < math.inf else (self.low if cost <= 0 else self.high)
         return round(100 * min(1.0, max(0.0, (log - self.low) / (self.high - self.low))), 1)
 
-    def _label(self, cost: ResourceCost) -> str:
-        """Return the name above a resource's bar, with "cache" if all its arrays fit into one."""
-        keys = [effect.key for effect in cost.effects]
-        named = [self._shown_as.get((k.scenario, k.workload, k.parameters)) for k in keys]
-        cached = named and all(name and name.short.endswith("cache bandwidth") for name in named)
-        return f"{BAR_LABELS[cost.resource]}{' (cache)' if cached else ''}"
-
     def bar(self, cost: ResourceCost) -> Bar:
         """Return a cost as a bar."""
         value = size_in_words(cost.cost) if cost.averaged else "no ratio"
@@ -422,7 +410,7 @@ class CostAxis:
         elif cost.finding == "same":
             value = f"same ±{bound(cost.margin)}"
         low, high = (cost.interval.low, cost.interval.high) if cost.interval else (1.0, 1.0)
-        label = self._label(cost)
+        label = capital(label_of(cost))
         about = f"{label}: {size_in_words(cost.cost) if cost.averaged else value}"
         if cost.interval:
             about += f", interval {range_in_words(cost)}"

@@ -9,7 +9,7 @@ from tare.report.figures.overhead import overhead_figure, overview, shading_note
 from tare.report.figures.svg import legible
 from tare.report.page.data import ReportData
 from tare.report.page.tables import Column, Table
-from tare.report.page.verdicts import LABELS, ArmLine, arm_lines, lead, metric_of
+from tare.report.page.verdicts import ArmLine, arm_lines, label_of, lead, metric_of
 from tare.report.page.words import NONE, counted, marked, ratio, ratio_interval
 from tare.report.sections.contract import Section, SectionData
 from tare.report.sections.results import effects_table
@@ -82,7 +82,7 @@ def resources_table(comparison: Comparison) -> Table[ResourceCost]:
         Column("arm", lambda c: c.arm, "Arm", lambda c: marked(c.arm, c.emulated)),
         Column("baseline", lambda c: c.baseline),
         Column("emulated", lambda c: c.emulated),
-        Column("resource", lambda c: c.resource, "Resource", lambda c: LABELS[c.resource]),
+        Column("resource", lambda c: c.resource, "Resource", label_of),
         Column("metrics", lambda c: c.averaged, "Metrics", numeric=True),
         Column(
             "cost",
