@@ -156,6 +156,26 @@ def test_the_page_is_at_most_eight_screens_before_it_is_opened(
     assert page.run("document.querySelector('.toc').checkVisibility()") is (width >= 1280)
 
 
+@pytest.mark.parametrize("width", [1400, 1000, 390])
+def test_every_bar_shows_its_interval_and_bars_of_a_page_have_one_scale(
+    page: Browser, made: tuple[Path, Comparison], width: int
+) -> None:
+    page.width(width)
+    with_interval = [cost for cost in made[1].resources if cost.interval is not None]
+    shown = [text for text in page.texts(".cost small") if re.fullmatch(r".+ to .+", text)]
+    assert len(shown) == len(with_interval) > 0
+    cut = page.run(
+        "[...document.querySelectorAll('.cost')].filter(card => [...card.children].some(e => "
+        "e.scrollWidth > e.clientWidth + 1 || e.getBoundingClientRect().right > "
+        "card.getBoundingClientRect().right + 1)).map(card => card.innerText)"
+    )
+    assert cut == []
+    widths = page.run(
+        "[...document.querySelectorAll('.cost svg')].map(e => e.getBoundingClientRect().width)"
+    )
+    assert max(widths) - min(widths) < 1
+
+
 def test_a_cost_leads_to_its_metrics_and_an_entry_of_the_contents_opens_its_part(
     page: Browser,
 ) -> None:
