@@ -71,8 +71,53 @@ LONGEST = (
 keep a single CPU busy while the others have nothing left to do."""
 
 
+IN_THE_FILE = ("slow", "boots")
+"""Marks that a test's own file has to name, so that files without them need not be imported."""
+
+
+def marks_named_in(path: Path) -> set[str]:
+    """Return which of these marks the text of a file names."""
+    text = path.read_text(encoding="utf-8")
+    return {name for name in IN_THE_FILE if f"mark.{name}" in text}
+
+
+def marks_required_by(expression: str) -> set[str]:
+    """Return the marks without which no test is selected; none if that is not certain."""
+    if "(" in expression or " or " in expression:
+        return set()
+    return set(expression.split(" and ")) & set(IN_THE_FILE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Skip files in which `-m` selects no test: importing all of them takes half a minute."""
+    required = marks_required_by(config.option.markexpr)
+    if not required or not collection_path.match("test_*.py"):
+        return None
+    here = config.invocation_params.dir
+    if collection_path in {here / each.partition("::")[0] for each in config.args}:
+        # The user named this file.
+        return None
+    return True if required - marks_named_in(collection_path) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests of the longest files first, and leave the others in their order."""
+    """Put the tests of the longest files first, and leave the others in their order.
+
+    Raises:
+        pytest.UsageError: A test has a mark that its own file does not name.
+    """
+    named: dict[Path, set[str]] = {}
+    for item in items:
+        marks = {name for name in IN_THE_FILE if item.get_closest_marker(name)}
+        if not marks:
+            continue
+        if item.path not in named:
+            named[item.path] = marks_named_in(item.path)
+        if missing := marks - named[item.path]:
+            raise pytest.UsageError(
+                f"{item.nodeid} is marked {', '.join(sorted(missing))} by another file: "
+                "set the mark in the test's own file, or `make test` does not find the test"
+            )
     places = {Path(__file__).parent / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
 
