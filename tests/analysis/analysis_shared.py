@@ -9,7 +9,7 @@ import numpy as np
 
 from tare.analysis import compare_runs
 from tare.analysis.data.load import run_data
-from tare.analysis.runs.between_hosts import OverHosts, over_hosts
+from tare.analysis.runs.variance_components import OverHosts, over_hosts
 from tare.events import Event, Fold
 from tare.events.model import (
     BlockFinished,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 from scipy.stats import binom, norm, t
 
-from tare.analysis.series.series_quantiles import quantiles_of
+from tare.analysis.series.summaries import quantiles_of
 from tare.analysis.statistics.dependence import (
     Share,
     block_length,

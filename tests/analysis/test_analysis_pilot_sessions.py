@@ -17,8 +17,7 @@ from analysis.analysis_simulate import some
 from analysis.analysis_swapped import swapped
 from study.study_catalog import CATALOG
 from tare.analysis.data.rundata import RunData
-from tare.analysis.effects.pilot import Advice, advise
-from tare.analysis.effects.pilot_levels import Asked, over_blocks, over_rounds
+from tare.analysis.effects.pilot import Advice, Asked, advise, over_blocks, over_rounds
 from tare.analysis.effects.resolving import basis_of
 from tare.cli import resolving
 from tare.report.terminal.advice import render_advice

@@ -13,7 +13,7 @@ from tare.analysis.topics.host_track import (
     track_thread,
 )
 from tare.analysis.topics.quota import THROTTLED, Quota, blame_quota
-from tare.analysis.topics.standstill import settle_idle
+from tare.analysis.topics.spikes import settle_idle
 from tare.events.host_schedule import HostEvent, Vector
 
 SUBJECT, HELPER, STRANGER = 100, 101, 300

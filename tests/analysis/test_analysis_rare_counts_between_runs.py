@@ -23,7 +23,7 @@ from tare.analysis.runs.gates import check, parse_gate
 from tare.analysis.statistics.meta_analysis import mean_shift, seldom_shift
 from tare.events import Event, Observed, Record, RunStarted, fold_records
 from tare.report.compare.changes import write_changes
-from tare.report.terminal.between import render_pooled
+from tare.report.terminal.run_changes import render_pooled
 
 ARMS = {"bare": "bare", "vm": "qemu"}
 KINDS: tuple[Kind, ...] = ("typical", "tail", "maximum")

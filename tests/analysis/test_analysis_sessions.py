@@ -17,8 +17,8 @@ from tare.analysis.data.grouping import group
 from tare.analysis.data.rundata import RunData
 from tare.analysis.effects.estimates import pair_up
 from tare.analysis.effects.results import Effect
-from tare.analysis.runs.between_sessions import over_sessions
 from tare.analysis.runs.sessions import independent_rounds
+from tare.analysis.runs.variance_components import over_sessions
 from tare.analysis.statistics.logratio import mean_interval
 from tare.cli.ending import decide_on
 from tare.report.page.data import ReportData

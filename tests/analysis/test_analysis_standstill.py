@@ -21,13 +21,16 @@ from tare.analysis.topics.host_track import (
     track_thread,
 )
 from tare.analysis.topics.spike_cells import SpikeCell, explained, limit_in_force
-from tare.analysis.topics.spikes import UNEXPLAINED, Gaps, Matched, match
-from tare.analysis.topics.standstill import (
+from tare.analysis.topics.spikes import (
     LEAST_STEAL_NS,
     LONGEST_WAKE_NS,
     STEAL_COUNT_NS,
     STOLEN,
+    UNEXPLAINED,
+    Gaps,
+    Matched,
     blame_steal,
+    match,
     settle_idle,
 )
 from tare.events.cell_facts import TraceFacts

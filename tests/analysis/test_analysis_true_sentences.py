@@ -30,7 +30,7 @@ from tare.events.metric import Kind, Metric
 from tare.report.compare.gates import as_text
 from tare.report.figures.palette import looks
 from tare.report.page.verdicts import arm_lines, lead
-from tare.report.terminal.between import render_changes
+from tare.report.terminal.run_changes import render_changes
 
 
 def compared(

@@ -13,9 +13,9 @@ from fleet.fleet_cluster import study_file
 from fleet.test_resume_command import begun
 from run.run_driving import tare
 from tare.cli import fleet
+from tare.cli.fleet_checks import require_usable
 from tare.errors import InputError
 from tare.events import EventLog
-from tare.fleet.certificates import require_usable
 from tare.fleet.connecting import keep_to
 from tare.fleet.labs import require_labs_of
 from tare.run.catalog import build_catalog

@@ -15,7 +15,7 @@ import pytest
 from distributed import Queue
 
 from tare.cli import fleet
-from tare.cli.addresses import listening_place, warn_if_open
+from tare.cli.fleet_checks import listening_place, warn_if_open
 from tare.errors import InputError
 from tare.fleet import connecting
 from tare.fleet.connecting import Place

@@ -7,7 +7,7 @@ import ssl
 import subprocess
 from pathlib import Path
 
-from tare.fleet.certificates import require_usable
+from tare.cli.fleet_checks import require_usable
 
 DOCS = Path(__file__).parents[2] / "docs" / "how-to" / "fleet.md"
 

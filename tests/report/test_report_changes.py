@@ -27,12 +27,11 @@ from tare.analysis.runs.resource_changes import resource_changes
 from tare.errors import InputError
 from tare.events import Record, fold_records
 from tare.report.compare.answer import change_lines, change_sentences
-from tare.report.compare.changes import RunPair, changes_page
-from tare.report.figures.changes import ChangeMark, changes_figure
+from tare.report.compare.changes import ChangeMark, RunPair, changes_figure, changes_page
 from tare.report.figures.palette import looks
 from tare.report.figures.vector import svg_of
 from tare.report.page.links import anchor_of
-from tare.report.terminal.between import render_changes
+from tare.report.terminal.run_changes import render_changes
 
 ARMS = {"bare": "bare", "box": "oci", "vm": "qemu"}
 PAIRS = 15

@@ -17,7 +17,7 @@ from tare.events import CellFinished, Record, fold_records
 from tare.report import render_comparison
 from tare.report.page.words import cost, ratio
 from tare.report.sections.results import effects_table
-from tare.report.terminal.between import render_changes, render_pooled
+from tare.report.terminal.run_changes import render_changes, render_pooled
 
 ARMS = {"bare": "bare", "bare-again": "bare", "vm": "qemu"}
 

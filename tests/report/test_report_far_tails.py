@@ -10,7 +10,7 @@ import pytest
 from report.report_synthetic import comparison_of, write_run
 from tare.analysis import compare_runs
 from tare.analysis.model import Comparison
-from tare.analysis.series.tail_bounds import platform_bound
+from tare.analysis.series.summaries import platform_bound
 from tare.analysis.statistics.histogram import Histogram
 from tare.analysis.statistics.pareto import tail_beyond
 from tare.report.sections.long_series import Pooled, far_tables, pooled_series

@@ -24,7 +24,6 @@ from tare.analysis.topics.response_times import Step, Timeline
 from tare.events.results import CellResult, SeriesEntry
 from tare.report import build_report
 from tare.report.figures.over_size import NOTHING, Mark, _ticks, over_size_figure
-from tare.report.figures.over_time import Line, _stretches, over_time_figure
 from tare.report.figures.palette import looks
 from tare.report.figures.time_spent import Bar as TimeBar
 from tare.report.figures.time_spent import Part as TimePart
@@ -32,7 +31,13 @@ from tare.report.figures.time_spent import _inks, time_figures
 from tare.report.page.data import ReportData
 from tare.report.sections.load_balancer import LoadBalancer, _bars, families
 from tare.report.sections.load_balancer_findings import findings
-from tare.report.sections.load_balancer_over_time import _rates, over_time_figures
+from tare.report.sections.load_balancer_over_time import (
+    Line,
+    _rates,
+    _stretches,
+    over_time_figure,
+    over_time_figures,
+)
 from tare.units import format_quantity
 
 ARMS = ("bare", "kvm", "tcg")

@@ -22,14 +22,15 @@ from tare.analysis.topics.monitoring import Monitor, Phase, Track
 from tare.events.metric import Metric
 from tare.report.figures.monitoring import LEFT, WIDE, monitoring_figure
 from tare.report.figures.palette import MARGIN
-from tare.report.figures.phases import PhaseBar, phases_figure
 from tare.report.page.data import ReportData
 from tare.report.sections import mapreduce
 from tare.report.sections.mapreduce import (
     MapReduce,
+    PhaseBar,
     cross_checks,
     finding,
     phase_figures,
+    phases_figure,
     uses_table,
 )
 

@@ -28,7 +28,7 @@ from tare.events import Check, Event, Preflight, RunStarted
 from tare.report.compare.changes import RunPair, changes_page
 from tare.report.compare.gates import FORMATS
 from tare.report.compare.run_doubts import doubts_of
-from tare.report.terminal.between import render_changes, render_pooled
+from tare.report.terminal.run_changes import render_changes, render_pooled
 
 GATE = "switch latency < +10 %"
 BUSY = CheckResult("load", "bad", "88 % of the CPUs' time is in use", "top", "")

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from tare.agent.barrier import Barrier
+from tare.agent.client import LoadHandle
 from tare.agent.client import Outcome as Done
-from tare.agent.load import LoadHandle
 from tare.platforms.contract import Machine
 from tare.run.topologies.cluster.cluster import RunningCluster
 from tare.run.topologies.cluster.jobs import ClusterJob

@@ -13,8 +13,7 @@ import pytest
 
 import tare.run.topologies.cluster.batch as batches
 from run.run_pretended_cluster import PretendedMachine, PretendedMember, Started, layout_of
-from tare.agent.answers import Outcome
-from tare.agent.load import LoadHandle
+from tare.agent.client import LoadHandle, Outcome
 from tare.errors import MachineFault
 from tare.events import ClusterStopped
 from tare.platforms.contract import Context, Machine

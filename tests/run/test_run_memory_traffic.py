@@ -13,8 +13,7 @@ from tare.agent.client import Outcome
 from tare.hosts.local import LocalHost
 from tare.probes import Probe
 from tare.run.cells.placement import ReadyArm
-from tare.run.probes.host_hardware import HostHardware
-from tare.run.probes.memory_traffic import NONE, UNAVAILABLE, MemoryTraffic
+from tare.run.probes.host_hardware import NONE, UNAVAILABLE, HostHardware, MemoryTraffic
 from tare.workloads import WORKLOADS
 
 

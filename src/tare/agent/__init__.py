@@ -2,10 +2,9 @@
 
 from tare.agent.barrier import Barrier
 from tare.agent.channel import Channel, StreamChannel
-from tare.agent.client import AgentClient, Hello, Outcome
+from tare.agent.client import AgentClient, Hello, LoadHandle, Outcome
 from tare.agent.clocktrust import ClockReading, ClockTrust, judge
 from tare.agent.connection import NoiseStats
-from tare.agent.load import LoadHandle
 from tare.agent.series import Series
 
 __all__ = [

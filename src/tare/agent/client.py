@@ -1,24 +1,115 @@
-"""The client of an agent."""
+"""The client of an agent, with its validated answers and the handles of endless loads."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from tare.agent.answers import Hello, Outcome, hello_of
 from tare.agent.barrier import Barrier
 from tare.agent.channel import Channel
 from tare.agent.clocktrust import ClockReading, agree_in_width
 from tare.agent.connection import REPEAT_S, Connection, NoiseStats, Request, reason_of
 from tare.agent.expected_series import COUNTER_SERIES, expected_series
-from tare.agent.load import LoadHandle
 from tare.agent.message import InvalidMessage, whole
-from tare.agent.series import Assembler, read_chunk, spool_folder
+from tare.agent.series import Assembler, Series, read_chunk, spool_folder
 from tare.errors import MachineFault, WorkloadFault
 from tare.plaintext import plain_line
+
+
+@dataclass(frozen=True)
+class Hello:
+    """An agent's introduction.
+
+    Args:
+        agent: Its version.
+        role: ``init`` (PID 1 of a machine of its own) or ``process``.
+        proof: The environment proof.
+        workloads: Names of the workloads it can run.
+        boot: Stage of the boot to its end, in ns of the machine's CLOCK_MONOTONIC_RAW.
+    """
+
+    agent: str
+    role: str
+    proof: Mapping[str, Any]
+    workloads: tuple[str, ...] = ()
+    boot: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a workload.
+
+    Args:
+        value: The agent's result object.
+        series: Binary series, in order of arrival.
+        timing: ``accepted_ns``, ``started_ns`` (all prepared, barrier passed) and ``ended_ns`` on
+            the machine's CLOCK_MONOTONIC_RAW, and ``stolen_ns``, the steal time of its CPUs
+            meanwhile, which is missing unless it is known to be reported. Empty for other
+            requests.
+    """
+
+    value: dict[str, Any]
+    series: tuple[Series, ...] = ()
+    timing: Mapping[str, int] = field(default_factory=dict)
+
+
+def hello_of(message: Mapping[str, Any]) -> Hello:
+    """Return the introduction in a message that :mod:`tare.agent.message` has validated."""
+    return Hello(
+        agent=message.get("agent") or "",
+        role=message.get("role") or "",
+        proof=message.get("proof") or {},
+        workloads=tuple(message.get("workloads") or ()),
+        boot=message.get("boot") or {},
+    )
+
+
+StopLoad = Callable[[float], Awaitable[Outcome]]
+"""Stops a load within so many seconds; see :meth:`LoadHandle.stop`."""
+
+
+class LoadHandle:
+    """A running endless load.
+
+    Args:
+        request: The request that started it; answered when it ends.
+        stop: Stops it.
+    """
+
+    def __init__(self, request: Request, stop: StopLoad) -> None:
+        self._request = request
+        self._stop = stop
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended by itself, which is a failure."""
+        return self._request.answer.done()
+
+    @property
+    def failure(self) -> str:
+        """The agent's reason for its failure; empty if it did not fail, or its agent is lost."""
+        answer = self._request.answer
+        if not answer.done() or answer.cancelled() or answer.exception() is not None:
+            return ""
+        return reason_of(answer.result()) if answer.result()["type"] == "error" else ""
+
+    def on_end(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when it ends, by itself or because it was stopped."""
+        self._request.answer.add_done_callback(lambda _: callback())
+
+    async def stop(self, timeout_s: float = 30.0) -> Outcome:
+        """Stop it, and return its result.
+
+        Raises:
+            MachineFault: The agent is lost, or does not answer within ``timeout_s`` seconds.
+            WorkloadFault: The load had failed.
+        """
+        return await self._stop(timeout_s)
+
 
 __all__ = ["PROTOCOL", "AgentClient", "Hello", "Outcome", "ProgressCallback"]
 

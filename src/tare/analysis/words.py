@@ -12,7 +12,7 @@ from tare.analysis.effects.comparison import ArmVerdict, Comparison
 from tare.analysis.effects.families import simultaneous
 from tare.analysis.effects.results import DECLARED, Effect, Key, VerdictWord, as_cost, cost_ends
 from tare.analysis.effects.verdict import percent, significant
-from tare.analysis.runs.session_notes import session_notes
+from tare.analysis.runs.sessions import session_notes
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.shares import exact_share
 from tare.events import LabFroze

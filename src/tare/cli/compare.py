@@ -258,7 +258,7 @@ def _require_fitting(runs: int, gated: bool, floors: tuple[str, ...], shown: Sho
 def _tables(directories: Sequence[Path], baseline: str, console: Console, *, pairs: bool) -> None:
     """Print the tables without gates: effects of one run, changes of two, or a pool of more."""
     from tare.report import render_comparison
-    from tare.report.terminal.between import render_changes, render_pooled
+    from tare.report.terminal.run_changes import render_changes, render_pooled
 
     if pairs:
         _pairs(loaded(directories[0]), baseline, console)

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tare.cli.addresses import listening_place, require_address, require_dashboard, warn_if_open
+from tare.cli.fleet_checks import (
+    listening_place,
+    require_address,
+    require_dashboard,
+    require_usable,
+    warn_if_open,
+)
 from tare.cli.output import piped_or_terminal
 from tare.errors import InputError, TareError
 from tare.fleet.labs import are_labs
@@ -127,7 +133,6 @@ def security_of(
     for name, path in given.items():
         if path is None:
             raise InputError(f"{address} needs {name}", "`tare help fleet` shows how to make them")
-    from tare.fleet.certificates import require_usable
 
     assert ca is not None and cert is not None and key is not None
     require_usable(ca, cert, key)

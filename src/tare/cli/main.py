@@ -110,8 +110,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = F
 
     from tare.images.bundle.importing import import_installed
     from tare.lab.emulator import RUNS_AS
-    from tare.platforms.doctor import examine, missing_programs
-    from tare.platforms.linux.tracing_check import examine_tracing
+    from tare.platforms.doctor import examine, examine_tracing, missing_programs
     from tare.registry import installed
     from tare.run.lifecycle.session import agent_path, host_facts, local_setup
     from tare.run.lifecycle.versions import agent_identity

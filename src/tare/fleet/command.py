@@ -18,10 +18,9 @@ from tare.errors import InputError
 from tare.events import Fold, RunFinished, RunResumed, RunStarted, read_fold
 from tare.fleet.cluster import Cluster, Task
 from tare.fleet.controller import Controller, FleetSetup
-from tare.fleet.dealing import Deal, Dealing, Way
+from tare.fleet.dealing import Deal, Dealing, Lockstep, Way
 from tare.fleet.hosts_part import run_part
 from tare.fleet.labs import are_labs, how_many, require_labs_of
-from tare.fleet.lockstep import Lockstep
 from tare.fleet.retrying import Pauses
 from tare.outputs import put_for_user
 from tare.run.catalog import build_catalog

@@ -6,9 +6,8 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from tare.lab.emulator import EAGER_FPU, NO_AVX, Emulator
+from tare.lab.emulator import EAGER_FPU, NO_AVX, Emulator, node_arguments, topology_arguments
 from tare.lab.image import LabImage
-from tare.lab.nodes import node_arguments, topology_arguments
 from tare.lab.options import CPU_MODEL, MIB, LabOptions
 from tare.platforms import counted_time as counting
 from tare.platforms.qemu.command import SANDBOX

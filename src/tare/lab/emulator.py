@@ -3,6 +3,9 @@
 `tare help emulator-faults` describes the faults. Labs with Xen use each workaround below the first
 version that was tested without it and had no failure. A version that was not tested gets the
 workaround.
+
+Each NUMA node of an emulated computer is a socket too, as on most computers with several.
+Source: QEMU's manual, ``-numa node`` and ``-object memory-backend-ram``.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from tare.hosts import Host
 from tare.lab.corrected_qemu import TURN_NS, corrected_qemu
 from tare.lab.options import LabOptions
 from tare.platforms.qemu.command import PROGRAM, SANDBOX
+from tare.study.model.lab_nodes import cpus_by_node
 
 NO_AVX = "-avx"
 """A part of QEMU's ``-cpu``. QEMU 7.2 sometimes forgets that a HVM guest turned AVX on, and glibc's
@@ -127,3 +131,28 @@ async def emulator_of(here: Host, options: LabOptions, cache: Path) -> Emulator:
     if copy is None:
         return found
     return replace(found, program=str(copy.program), corrected=True, short_turns=copy.short_turns)
+
+
+def topology_arguments(cpus: int, nodes: int) -> tuple[str, ...]:
+    """Return the option that lays the CPUs out in sockets."""
+    return ("-smp", f"{cpus},sockets={nodes},cores={cpus // nodes},threads=1")
+
+
+def node_arguments(cpus: int, memory: int, nodes: int) -> tuple[str, ...]:
+    """Return the options that distribute CPUs and memory over the nodes; none for one node.
+
+    Args:
+        cpus: Number of CPUs, a multiple of ``nodes``.
+        memory: Bytes of memory, in whole MiB; the last node gets the remainder.
+        nodes: Number of nodes.
+    """
+    if nodes == 1:
+        return ()
+    whole = memory >> 20
+    sizes = [whole // nodes] * nodes
+    sizes[-1] += whole % nodes
+    words: list[str] = []
+    for node, (own, size) in enumerate(zip(cpus_by_node(cpus, nodes), sizes, strict=True)):
+        words += ["-object", f"memory-backend-ram,id=node{node},size={size}M"]
+        words += ["-numa", f"node,nodeid={node},cpus={own[0]}-{own[-1]},memdev=node{node}"]
+    return tuple(words)

@@ -25,6 +25,10 @@ SHARED = (
 )
 """What a record says of a network that Tare did not make."""
 
+PCI_ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+"""The form of a PCI function's address in sysfs: domain, bus, device and function, such as
+``0000:03:00.0``."""
+
 VARIABLE = "TARE_NET"
 """The variable that names its network to an agent that is a process of the host."""
 

@@ -12,14 +12,13 @@ from tare.workloads.applications.kernel_compile import KernelCompile
 from tare.workloads.applications.program import Program
 from tare.workloads.applications.programs import PROGRAMS
 from tare.workloads.applications.self_measured import OpensslAes, Scimark
-from tare.workloads.contract import Metric, Parameters, Workload
+from tare.workloads.contract import MachineFacts, Metric, Parameters, Workload, fitted
 from tare.workloads.cpu.bytemark import KERNELS, Bytemark
 from tare.workloads.cpu.exits import Exits
 from tare.workloads.disk.bonnie import Bonnie
 from tare.workloads.disk.filebench import Filebench
 from tare.workloads.disk.fio import Fio
-from tare.workloads.loads import CpuLoad, DiskLoad, MemoryLoad, PhasedLoad
-from tare.workloads.machine import MachineFacts, fitted
+from tare.workloads.loads import CpuLoad, DiskLoad, MemoryLoad, NetLoad, PhasedLoad
 from tare.workloads.mapreduce.dfsio import Dfsio
 from tare.workloads.mapreduce.kmeans import Kmeans
 from tare.workloads.mapreduce.queries import Aggregate, Join
@@ -29,7 +28,6 @@ from tare.workloads.memory.bandwidth import MemoryBandwidth
 from tare.workloads.memory.latency import MemoryLatency
 from tare.workloads.network.exchange import ConnectRequestResponse, RequestResponse
 from tare.workloads.network.http import HttpLoad
-from tare.workloads.network.load import NetLoad
 from tare.workloads.network.packet_rate import PacketRate
 from tare.workloads.network.proxy.workload import Proxy
 from tare.workloads.network.stream import NetStream

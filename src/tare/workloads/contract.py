@@ -2,6 +2,10 @@
 
 One file per workload subclasses :class:`Workload`, in Tare or in a package of its own;
 `tare help extending` has a walk-through.
+
+A guest sees the caches that its hypervisor shows, and a bare machine sees all the memory. If
+workloads were sized by what they see, they would do different work in each arm. So the host
+provides these facts as :class:`MachineFacts`, once and equally for all arms.
 """
 
 from __future__ import annotations
@@ -96,7 +100,7 @@ class Workload(ABC, Generic[P]):
     carried_out_by: str = ""
     """What the agent calls it; empty: the same. Several workloads may be one of the agent's."""
     from_machine: tuple[str, ...] = ()
-    """Which of :class:`tare.workloads.machine.MachineFacts` its request is completed with."""
+    """Which of :class:`tare.workloads.contract.MachineFacts` its request is completed with."""
     roles: frozenset[str] = frozenset()
     """The roles of further machines that it works with, such as ``peer``."""
     topology: TopologyName = "single"
@@ -216,3 +220,49 @@ class Workload(ABC, Generic[P]):
     def agent_name(self) -> str:
         """The workload's name in the agent."""
         return self.carried_out_by or self.name
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """The host's facts about a machine.
+
+    Args:
+        emulated: Whether an emulator runs it, whose TSC is never declared constant.
+        memory: The shape's memory in bytes, for the bare host too.
+        vcpus: Number of vCPUs of the subject; the bare host is limited to as many CPUs.
+        last_level_cache: One last-level cache of the *host*, in bytes; None if unknown.
+        caches: All data and unified caches of the host together, in bytes; None if unknown.
+    """
+
+    emulated: bool = False
+    memory: int | None = None
+    vcpus: int | None = None
+    last_level_cache: int | None = None
+    caches: int | None = None
+
+    def as_params(self) -> dict[str, Any]:
+        """Return the known facts under their names in the agent."""
+        known = {
+            "allow_untrusted_tsc": self.emulated or None,
+            "memory_bytes": self.memory,
+            "threads": self.vcpus,
+            "last_level_bytes": self.last_level_cache,
+            "caches_bytes": self.caches,
+        }
+        return {name: value for name, value in known.items() if value is not None}
+
+
+def fitted(
+    workload: Workload[Any], request: Mapping[str, Any], facts: MachineFacts
+) -> dict[str, Any]:
+    """Return ``request`` completed with the facts that ``workload`` uses; it overrides nothing.
+
+    Args:
+        workload: Lists the facts in its attribute ``from_machine``.
+        request: The result of `Workload.request`.
+        facts: The host's facts about the machine.
+    """
+    known = {
+        name: value for name, value in facts.as_params().items() if name in workload.from_machine
+    }
+    return known | dict(request)

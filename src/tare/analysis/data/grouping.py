@@ -1,4 +1,4 @@
-"""Observations by what they measure: key, arm, block, repeat."""
+"""Observations grouped by key, arm, block and repeat."""
 
 from __future__ import annotations
 
@@ -148,3 +148,32 @@ def _block_value(block: Block, *, logs: bool) -> float:
 def logs_of(block: Block) -> Block:
     """Return the logs of a block's values, in the same nesting."""
     return [[math.log(value) for value in repeat] for repeat in block]
+
+
+def taken_together(measured: Measured, arms: tuple[str, ...]) -> dict[BlockId, Block]:
+    """Return the joint blocks of several arms that are the same machine, such as a twin pair.
+
+    If each arm has one value in a block, the block's value is their mean (geometric if all values
+    are above zero). Repeats are kept as repeats.
+
+    Args:
+        measured: The values of one metric.
+        arms: The arms.
+    """
+    geometric = measured.positive(arms)
+    found: dict[BlockId, list[Block]] = {}
+    for arm in arms:
+        for block, values in measured.arms.get(arm, {}).items():
+            found.setdefault(block, []).append(values)
+    return {block: _joined(several, geometric) for block, several in sorted(found.items())}
+
+
+def _joined(several: list[Block], geometric: bool) -> Block:
+    if len(several) == 1:
+        return several[0]
+    if any(len(block) != 1 or len(block[0]) != 1 for block in several):
+        return [repeat for block in several for repeat in block]
+    values = [block[0][0] for block in several]
+    if geometric:
+        return [[math.exp(math.fsum(map(math.log, values)) / len(values))]]
+    return [[math.fsum(values) / len(values)]]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tare.analysis.data.grouping import group
+from tare.analysis.data.grouping import group, taken_together
 from tare.analysis.data.rundata import RunData
 from tare.analysis.data.settings import Settings
 from tare.analysis.effects import controls as controlled
@@ -34,7 +34,6 @@ from tare.analysis.effects.flags import Known, doubts, flags_of, robust_flags
 from tare.analysis.effects.resources import ResourceCost, resource_costs
 from tare.analysis.effects.results import DECLARED, Effect, Family, Interval, Key, cost_not_excluded
 from tare.analysis.effects.survivorship_bias import survivorship_bias
-from tare.analysis.effects.twin import taken_together
 from tare.analysis.effects.two_stage import in_two_stages
 from tare.analysis.effects.verdict import Evidence, judge, sentence
 from tare.analysis.runs.proofs import change_sentences, environment_changes, proof_differences

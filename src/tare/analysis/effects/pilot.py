@@ -1,23 +1,178 @@
-"""What a finished run, taken as a pilot, advises for the next one: repeats per boot, and blocks.
+"""Advice for the next run from a finished one as its pilot: repeats per boot, and blocks.
 
-Of arms of different boots, in a run in sessions, it advises on rounds of sessions, which such arms
-are compared over, and on how many blocks a session is to have.
+For arms of different boots, in a run in sessions, the advice is about rounds of sessions, over
+which such arms are compared, and about the number of blocks in a session.
+
+A pilot's values have levels, from the bottom: cells of one boot, boots (blocks), and in sessions
+rounds of sessions. If the pilot has only one of a level, that level's variance is unknown: its
+cost is then part of the level above.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+import numpy as np
 import polars as pl
 
 from tare.analysis.data.rundata import RunData
 from tare.analysis.data.settings import Settings
-from tare.analysis.effects.pilot_levels import Asked, Place, over_blocks, over_rounds
-from tare.analysis.runs.sessions import in_sessions, rounds_of_blocks
+from tare.analysis.effects.verdict import LEVEL
+from tare.analysis.runs.sessions import by_round, in_sessions, rounds_of_blocks
+from tare.analysis.statistics.maxt import least_blocks
+from tare.analysis.statistics.repeats import Repeats, choose_repeats
+from tare.study.planning.session_plan import THERE_AND_BACK
+
+Place = tuple[int, int]
+"""A block, and which of its repeats."""
+LEAST_COST_S = 1e-3
+LEAST_BLOCKS = 8
+LEAST_ROUNDS = least_blocks(LEVEL)
+"""Fewer rounds give no verdict on arms of different boots."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The precision that is asked of a ratio.
+
+    Args:
+        half_width: The half-width of its logarithm.
+        confidence: Of that interval.
+    """
+
+    half_width: float
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The choice for one ratio.
+
+    Args:
+        repeats: Cells per boot.
+        blocks: Total number of blocks.
+        half_width: The expected half-width of the logarithm.
+        cost_s: Its cost in seconds.
+        rounds: Rounds of sessions that the blocks are in; 0 without sessions.
+    """
+
+    repeats: int
+    blocks: int
+    half_width: float
+    cost_s: float
+    rounds: int = 0
+
+
+def over_blocks(
+    ratios: Mapping[Place, float], costs_s: tuple[float, float], asked: Asked
+) -> Chosen | None:
+    """Choose repeats and blocks; None if the pilot has fewer than two blocks.
+
+    Args:
+        ratios: Log-ratios by block and repeat.
+        costs_s: The seconds that one more takes by itself: a cell, and a boot.
+        asked: The precision.
+    """
+    values = _whole_blocks(ratios)
+    if len(values) < 2:
+        return None
+    (repeats,), found = _cheapest(values, costs_s, asked, LEAST_BLOCKS)
+    return _chosen(repeats, found)
+
+
+def over_rounds(
+    ratios: Mapping[Place, float],
+    rounds: Mapping[int, int],
+    costs_s: tuple[float, float, float],
+    asked: Asked,
+) -> Chosen | None:
+    """Choose repeats, blocks of a session, and rounds; None if the pilot has fewer than two rounds.
+
+    Args:
+        ratios: Log-ratios by block and repeat.
+        rounds: The round of each block.
+        costs_s: The seconds that one more takes by itself: a cell, a boot, and a round's swaps.
+        asked: The precision.
+    """
+    values = _whole_rounds(ratios, rounds)
+    if len(values) < 2:
+        return None
+    (repeats, blocks), found = _cheapest(values, costs_s, asked, LEAST_ROUNDS)
+    assert found.blocks is not None
+    # Sessions go there and back.
+    if odd := found.blocks % THERE_AND_BACK:
+        least = found.blocks + THERE_AND_BACK - odd
+        (repeats, blocks), found = _cheapest(values, costs_s, asked, least)
+    return _chosen(repeats, found, in_session=blocks)
+
+
+def _chosen(repeats: int, found: Repeats, in_session: int = 0) -> Chosen:
+    assert found.blocks is not None
+    assert found.half_width is not None
+    assert found.cost_s is not None
+    blocks, rounds = found.blocks, 0
+    if in_session:
+        blocks, rounds = blocks * in_session, blocks
+    return Chosen(repeats, blocks, found.half_width, found.cost_s, rounds)
+
+
+def _cheapest(
+    values: np.ndarray, costs_s: Sequence[float], asked: Asked, least: int
+) -> tuple[list[int], Repeats]:
+    """Return how often to repeat each level below the highest, and the whole calculation."""
+    merged: list[float] = []
+    kept: list[int] = []
+    cost = 0.0
+    for level, own in enumerate(costs_s):
+        cost += own
+        highest = level == values.ndim - 1
+        if highest or values.shape[values.ndim - 1 - level] > 1:
+            merged.append(max(cost, LEAST_COST_S))
+            kept.append(level)
+            cost = 0.0
+    shape = [values.shape[values.ndim - 1 - level] for level in reversed(kept)]
+    found = choose_repeats(
+        values.reshape(shape),
+        merged,
+        half_width=asked.half_width,
+        confidence=asked.confidence,
+        least_blocks=least,
+    )
+    per_level = [1] * (values.ndim - 1)
+    for level, repeats in zip(kept[:-1], found.per_level, strict=True):
+        per_level[level] = repeats
+    return per_level, found
+
+
+def _whole_blocks(values: Mapping[Place, float]) -> np.ndarray:
+    """Return the values of the blocks that have all repeats, of shape (blocks, repeats)."""
+    blocks = sorted({block for block, _ in values})
+    repeats = sorted({repeat for _, repeat in values})
+    whole = [block for block in blocks if all((block, repeat) in values for repeat in repeats)]
+    return np.array([[values[block, repeat] for repeat in repeats] for block in whole]).reshape(
+        len(whole), len(repeats)
+    )
+
+
+def _whole_rounds(values: Mapping[Place, float], rounds: Mapping[int, int]) -> np.ndarray:
+    """Return values of shape (rounds, blocks, repeats), from as many equal rounds as possible."""
+    repeats = sorted({repeat for _, repeat in values})
+    blocks = [
+        block
+        for block in sorted({block for block, _ in values})
+        if all((block, repeat) in values for repeat in repeats)
+    ]
+    of_rounds = list(by_round(((block, block) for block in blocks), rounds).values())
+    # The last round may be shorter, and rounds that count as one are longer. Two must remain.
+    sizes = sorted((len(each) for each in of_rounds), reverse=True)[1:]
+    size = max(sizes, key=lambda n: n * sum(len(each) >= n for each in of_rounds), default=0)
+    whole = [each[:size] for each in of_rounds if len(each) >= size]
+    table = [[[values[block, repeat] for repeat in repeats] for block in each] for each in whole]
+    return np.array(table).reshape(len(whole), size, len(repeats))
 
 
 @dataclass(frozen=True)
@@ -32,9 +187,9 @@ class Advice:
         metric: The headline metric.
         repeats: Cells per boot (the study's ``repeats``).
         blocks: Blocks for the asked half-width, at least 8; in rounds, those of all of them.
-        half_width: The relative half-width to be expected then.
-        cost_s: Seconds of booting and measuring both arms for it, and of the swaps.
-        rounds: Rounds of sessions for it, where the two arms are of different boots; else 0.
+        half_width: The relative half-width to expect then.
+        cost_s: Seconds to boot and measure both arms for it, including swaps of the boot.
+        rounds: Rounds of sessions for it if the two arms are of different boots; otherwise 0.
     """
 
     arm: str
@@ -54,7 +209,7 @@ def advise(pilot: RunData, precision: float, confidence: float) -> tuple[Advice,
 
     Block-paired log-ratios of the pilot are the values; their variance is split between boots
     and repeats within a boot, and the cheapest numbers that reach the precision are chosen
-    (Kalibera & Jones 2013, §6). A pilot with one repeat tells of boots only.
+    (Kalibera & Jones 2013, §6). A pilot with one repeat only has the variance between boots.
 
     Args:
         pilot: A run with at least two blocks.
@@ -68,7 +223,7 @@ def advise(pilot: RunData, precision: float, confidence: float) -> tuple[Advice,
     boot_s = _boot_seconds(pilot)
     cell_s = _cell_seconds(pilot)
     baseline = str(pilot.study["baseline"])
-    # A twin's boots are its baseline's: nobody asks how precisely their ratio is known.
+    # A twin is the same machine as its baseline: the precision of their ratio is not asked for.
     twins = set(Settings.of([pilot]).twins.values())
     known, rounds = in_sessions([pilot], {}), rounds_of_blocks(pilot.sessions)
     asked = Asked(math.log1p(precision), confidence)
@@ -120,7 +275,7 @@ def _paired_log_ratios(pilot: RunData, baseline: str) -> Iterator[tuple[Key, dic
 
 
 def _swap_s(pilot: RunData, boot: str) -> float:
-    """Return how long it takes to boot the computer in one way, as the pilot's study says."""
+    """Return the seconds in which the computer boots in one way, from the pilot's study."""
     return float(pilot.study["sessions"]["boots"][boot]["takes"])
 
 

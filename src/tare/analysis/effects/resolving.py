@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tare.analysis.data.grouping import group
+from tare.analysis.data.grouping import group, taken_together
 from tare.analysis.data.rundata import RunData
 from tare.analysis.data.settings import Settings
 from tare.analysis.effects.estimates import pair_up
 from tare.analysis.effects.results import Each
 from tare.analysis.effects.stopping import TAIL_FACTOR
-from tare.analysis.effects.twin import taken_together
 from tare.analysis.effects.verdict import LEVEL, percent
 from tare.analysis.runs.sessions import in_sessions
 from tare.analysis.statistics.detectable import POWER, detectable

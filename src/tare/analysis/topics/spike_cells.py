@@ -13,7 +13,7 @@ from tare.analysis.data.rundata import RunData
 from tare.analysis.data.series_file import read_series
 from tare.analysis.topics.host_track import Cause, Episode, Names, Track, follow
 from tare.analysis.topics.quota import THROTTLED, Quota, blame_quota
-from tare.analysis.topics.spikes import Gaps, Matched, Spike, match
+from tare.analysis.topics.spikes import Gaps, Matched, Spike, blame_steal, match, settle_idle
 from tare.analysis.topics.stacks import (
     CellStacks,
     HeldGap,
@@ -23,7 +23,6 @@ from tare.analysis.topics.stacks import (
     holders_in,
     sights_of,
 )
-from tare.analysis.topics.standstill import blame_steal, settle_idle
 from tare.events.cell_facts import TraceFacts
 from tare.events.host_schedule import SERIES
 from tare.events.results import CellResult, SeriesEntry

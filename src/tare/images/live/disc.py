@@ -41,7 +41,7 @@ class Layout:
     """The parts of a disc.
 
     Args:
-        parts: The folder of :class:`tare.images.live.parts.LiveParts`.
+        parts: The folder of :class:`tare.images.live.image.LiveParts`.
         digest: Names this disc among others that a machine may have.
         toolbox: The toolbox's file system; None: the disc has none.
         words: Further words for the kernel's command line.

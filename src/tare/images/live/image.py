@@ -1,22 +1,159 @@
-"""Make a live image: ``tare image live``."""
+"""Make a live image: ``tare image live``.
+
+It boots Debian's signed kernel and an initramfs through Debian's signed boot loaders.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import gzip
 import os
+import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tare.errors import InputError
 from tare.hosts import Host
 from tare.images import cache as store
+from tare.images import cpio
 from tare.images.live.disc import Layout, make_disc, require_tools, source_date
-from tare.images.live.parts import LiveParts, live_parts
+from tare.images.live.drivers import ALWAYS, NAMED, OPTIONAL, REQUIRED, find_drivers
+from tare.images.modules import ModuleTree
+from tare.images.packages import Package, distribution, download, find_package, kernel_packages
 from tare.images.toolbox.extended import extended_toolbox
 from tare.images.toolbox.recipe import Kind
 from tare.images.toolbox.toolbox import Toolbox, prepare_toolbox
 from tare.workloads.additions import NOTHING, Additions
+
+FORMAT = 1
+"""Raised whenever the same inputs are to give other bytes."""
+
+_UNPACK_S = 300.0
+_GZIP_LEVEL = 9
+
+LOADERS: Mapping[str, Mapping[str, str]] = {
+    "isolinux": {
+        "isolinux.bin": "usr/lib/ISOLINUX/isolinux.bin",
+        "isohdpfx.bin": "usr/lib/ISOLINUX/isohdpfx.bin",
+    },
+    "syslinux-common": {"ldlinux.c32": "usr/lib/syslinux/modules/bios/ldlinux.c32"},
+    "shim-signed": {"shim.efi": "usr/lib/shim/shimx64.efi.signed"},
+    "grub-efi-amd64-signed": {"grub.efi": "usr/lib/grub/x86_64-efi-signed/gcdx64.efi.signed"},
+}
+"""Package to what is taken of it: the name here, and the path in the package. The first two start
+computers with a BIOS, the others those with UEFI, also where Secure Boot is on."""
+
+
+@dataclass(frozen=True)
+class LiveParts:
+    """The files of a live image, in a folder of the cache.
+
+    Args:
+        folder: Holds ``vmlinuz``, ``initrd.img`` and the names of :data:`LOADERS`.
+        digest: SHA-256 (hex) of all that they were made from.
+        kernel_version: As ``uname -r`` will say.
+        versions: Package to version.
+        cached: Whether they were found ready.
+        notes: What their user should know of the cache, one sentence each.
+    """
+
+    folder: Path
+    digest: str
+    kernel_version: str
+    versions: Mapping[str, str]
+    cached: bool
+    notes: tuple[str, ...] = ()
+
+
+async def live_parts(host: Host, kernel: str, *, agent: Path, cache: Path) -> LiveParts:
+    """Find the parts in the cache, or make them of the distribution's packages.
+
+    Args:
+        host: The computer that builds, with Debian or Ubuntu on amd64.
+        kernel: ``generic``, or the name of a package with another signed kernel.
+        agent: The static agent program.
+        cache: Directory to keep things in.
+
+    Raises:
+        InputError: A package cannot be had or lacks what is taken of it, or the cache cannot be
+            written.
+    """
+    if (system := await distribution(host)).arch != "amd64":
+        raise InputError(
+            f"the live image starts computers of amd64, and {system.name} here is {system.arch}",
+            "make it on a computer of that kind: it boots on any other of it",
+        )
+    linux = await kernel_packages(host, kernel)
+    loaders = [await find_package(host, name) for name in LOADERS]
+    agent_digest = await asyncio.to_thread(store.file_digest, agent)
+    digest = store.key_of(
+        {
+            "format": FORMAT,
+            "packages": sorted(part.sha256 for part in (*linux, *loaders)),
+            "modules": [ALWAYS, NAMED, REQUIRED, OPTIONAL],
+            "agent": agent_digest,
+        }
+    )
+    folder = cache / "live" / digest
+    facts = await asyncio.to_thread(store.load, folder)
+    cached = facts is not None
+    rebuilt: tuple[str, ...] = ()
+    if facts is None:
+        async with store.exclusive(cache) as draft:
+            # Another builder may have been first.
+            facts = await asyncio.to_thread(store.load, folder)
+            cached = facts is not None
+            if facts is None:
+                rebuilt = store.rebuilding(folder)
+                for package in (*linux, *loaders):
+                    await _unpack(host, package, draft)
+                facts = await asyncio.to_thread(_make, draft / "root", draft / "kept", agent)
+                facts["versions"] = {part.name: part.version for part in (*linux, *loaders)}
+                await asyncio.to_thread(store.publish, draft / "kept", folder, facts)
+    return LiveParts(folder, digest, str(facts["kernel"]), dict(facts["versions"]), cached, rebuilt)
+
+
+async def _unpack(host: Host, package: Package, draft: Path) -> None:
+    deb = await download(host, package, draft)
+    done = await host.run(["dpkg-deb", "-x", str(deb), str(draft / "root")], timeout_s=_UNPACK_S)
+    if not done.ok:
+        store.require_disk(done.words(), draft)
+        raise InputError(
+            f"{deb.name} could not be unpacked: {done.words().splitlines()[-1:]}",
+            "free some space in the cache directory",
+        )
+    deb.unlink()
+
+
+def _make(root: Path, kept: Path, agent: Path) -> dict[str, Any]:
+    kept.mkdir()
+    for package, files in LOADERS.items():
+        for name, path in files.items():
+            if not (root / path).is_file():
+                raise InputError(f"the package {package} has no /{path} (any more)")
+            shutil.copyfile(root / path, kept / name)
+    images = sorted(root.glob("boot/vmlinuz-*"))
+    if not images:
+        raise InputError("there is no kernel in the packages", "name a linux-image package")
+    version = images[0].name.partition("-")[2]
+    shutil.copyfile(images[0], kept / "vmlinuz")
+    trees = (root / part / "modules" / version for part in ("lib", "usr/lib"))
+    modules = next((path for path in trees if path.is_dir()), root)
+    drivers = find_drivers(ModuleTree(modules), version)
+    held = cpio.archive(
+        [
+            cpio.file("init", agent.read_bytes(), executable=True),
+            cpio.character_device("dev/console", 5, 1),
+            *(cpio.directory(name) for name in ("proc", "sys", "dev", "run", "tmp", "toolbox")),
+            *drivers.entries(),
+        ]
+    )
+    # Boot loaders read by the BIOS, slowly: what is compressed is there sooner.
+    (kept / "initrd.img").write_bytes(gzip.compress(held, _GZIP_LEVEL, mtime=0))
+    return {"kernel": version}
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry, Ledger
 from tare.hosts.ledger.undoing import Refused
 from tare.platforms.linux.network.functions import UNSET, VFIO
-from tare.platforms.linux.pci_address import ADDRESS
-from tare.platforms.network import VirtualFunction
+from tare.platforms.network import PCI_ADDRESS, VirtualFunction
 from tare.platforms.statement import Write
 
 FUNCTION = "pci-function"
@@ -98,7 +97,7 @@ async def rebind(host: Host, entry: Entry) -> str:
         OSError, MachineFault: It cannot be given back.
     """
     address, driver = str(entry.details["address"]), str(entry.details["driver"])
-    if not re.fullmatch(ADDRESS, address) or "/" in driver:
+    if not re.fullmatch(PCI_ADDRESS, address) or "/" in driver:
         raise Refused("it names no PCI function")
     device = _DEVICES / address
     # After a boot, or if its owner made the functions again, no change of Tare's is left.

@@ -8,9 +8,9 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from tare.platforms.linux.cpu_places import EmulatorCpus, cpus_in_words, listed_cpus, other_cpus
-from tare.platforms.linux.pci_address import ADDRESS
 from tare.platforms.linux.scheduling import LinuxOptions
 from tare.platforms.linux.switched import SwitchedOptions
+from tare.platforms.network import PCI_ADDRESS
 from tare.platforms.qemu.disk_options import MICROVM, DiskOptions
 from tare.platforms.qemu.enlightenments import Enlightenments
 from tare.platforms.qemu.features import CpuFeatures, flags
@@ -102,7 +102,7 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
     )
     nic_function: str | None = Field(
         default=None,
-        pattern=rf"^(?:{ADDRESS}|[A-Za-z0-9][A-Za-z0-9_.-]{{0,14}})$",
+        pattern=rf"^(?:{PCI_ADDRESS}|[A-Za-z0-9][A-Za-z0-9_.-]{{0,14}})$",
         description="With `network: sriov`: the network card by its interface (`ens1f0`) or PCI "
         'address (`"0000:03:00.0"`), or one virtual function of it likewise; if left out, the '
         "first card that has two free ones.",

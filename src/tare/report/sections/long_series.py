@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tare.analysis import group_series, summarise_series
 from tare.analysis.model import Comparison, Flag, Interval, SeriesSummary
 from tare.analysis.series.close_up import close_up
-from tare.analysis.series.tail_bounds import platform_bound
+from tare.analysis.series.summaries import platform_bound
 from tare.analysis.statistics.pareto import Level, Tail, Threshold
 from tare.report.figures.frame import Figure
 from tare.report.figures.palette import Look

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 from tare.analysis.effects.results import as_cost
 from tare.analysis.model import SessionResult
-from tare.analysis.runs.between_sessions import OverSessions, over_sessions
 from tare.analysis.runs.sessions import measured_in_turn
+from tare.analysis.runs.variance_components import OverSessions, over_sessions
 from tare.report.page.data import ReportData
 from tare.report.page.tables import Column, Table, interval_columns
 from tare.report.page.words import Names, Part, marked, metric_name, percent, ratio

@@ -25,7 +25,7 @@ from tare.report.page.words import (
     ratio,
     ratio_interval,
 )
-from tare.report.terminal.between import print_table, table_of
+from tare.report.terminal.run_changes import print_table, table_of
 
 _STEPS = "▁▂▃▄▅▆▇█"
 

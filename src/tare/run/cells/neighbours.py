@@ -17,7 +17,7 @@ from tare.workloads import MachineFacts, Metric, Parameters, Workload, fitted
 
 if TYPE_CHECKING:
     from tare.agent.barrier import Barrier
-    from tare.agent.load import LoadHandle
+    from tare.agent.client import LoadHandle
     from tare.platforms.contract import Machine
     from tare.run.topologies.peers import Peer
 

@@ -22,8 +22,7 @@ from tare.platforms.contract import (
 )
 from tare.platforms.host_hypervisor import hypervisor_of
 from tare.platforms.linux.process_machine import temporary_folder
-from tare.run.probes.host_hardware import HostHardware
-from tare.run.probes.memory_traffic import MemoryTraffic
+from tare.run.probes.host_hardware import HostHardware, MemoryTraffic
 from tare.run.topologies.peers import Connection, outside_cpus, shared_out
 
 if TYPE_CHECKING:

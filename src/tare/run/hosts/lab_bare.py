@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault
 from tare.images.host_kernel import HOST
-from tare.lab.emulator import emulator_of
-from tare.lab.nodes import node_arguments, topology_arguments
+from tare.lab.emulator import emulator_of, node_arguments, topology_arguments
 from tare.lab.options import CPU_MODEL, LabOptions
 from tare.platforms.bare import BareOptions
 from tare.platforms.contract import (

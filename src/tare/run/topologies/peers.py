@@ -44,8 +44,7 @@ from tare.workloads.network.ends import AGENT_PORT, ORIGIN, PEER, End, Ends
 
 if TYPE_CHECKING:
     from tare.agent.barrier import Barrier
-    from tare.agent.client import ProgressCallback
-    from tare.agent.load import LoadHandle
+    from tare.agent.client import LoadHandle, ProgressCallback
     from tare.platforms.contract import Context, Machine, MachineSpec, Platform, PlatformOptions
 
 PARTNER_PORT = 7200

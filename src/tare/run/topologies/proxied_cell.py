@@ -20,8 +20,7 @@ from tare.workloads.values import finite, shortened
 
 if TYPE_CHECKING:
     from tare.agent.barrier import Barrier
-    from tare.agent.client import AgentClient, ProgressCallback
-    from tare.agent.load import LoadHandle
+    from tare.agent.client import AgentClient, LoadHandle, ProgressCallback
     from tare.agent.series import Series
     from tare.platforms.contract import Below, CpuAccounting, Machine
     from tare.platforms.linux.network import Network

@@ -37,7 +37,7 @@ from tare.workloads.mapreduce.job import FOLDER as OWN_FOLDER
 from tare.workloads.mapreduce.sizes import sizes_for
 
 if TYPE_CHECKING:
-    from tare.agent.load import LoadHandle
+    from tare.agent.client import LoadHandle
     from tare.study.model.scenario import Cluster
 
 UP_S = 300.0

@@ -11,7 +11,7 @@ from tare.workloads.mapreduce.daemons import ENVIRONMENT
 from tare.workloads.values import words
 
 if TYPE_CHECKING:
-    from tare.agent.load import LoadHandle
+    from tare.agent.client import LoadHandle
     from tare.platforms.contract import Machine
 
 KEEP = 256 << 10

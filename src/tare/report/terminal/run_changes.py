@@ -1,4 +1,4 @@
-"""Run against run in the terminal: changes of effects, and the pooled effects of many runs."""
+"""The comparison of runs in the terminal: changes of effects, and pooled effects of many runs."""
 
 from __future__ import annotations
 
