@@ -40,7 +40,7 @@ async def test_no_package_of_a_toolbox_is_an_option_of_apts() -> None:
     ("model", "key"),
     [(GrubEntry, "entry"), (QemuOptions, "cpu"), (XenOptions, "cpupool")],
 )
-def test_what_no_program_can_tell_from_an_option_is_refused(
+def test_a_name_that_looks_like_an_option_is_refused(
     model: type[BaseModel], key: str, name: str
 ) -> None:
     with pytest.raises(ValidationError):

@@ -66,7 +66,7 @@ def test_json_is_cleaned_to_its_leaves(value: object) -> None:
     assert plain(repr(plain_json(value))).isprintable()
 
 
-def test_errors_are_told_in_plain_text() -> None:
+def test_errors_are_printed_as_plain_text() -> None:
     fault = MachineFault("qemu: \x1b[2Jgone\u202e", "try \x1b[5mthis", console_tail=("\x1b[1mx",))
     assert (str(fault), fault.console_tail) == ("qemu: gone\ufffd; try this", ("x",))
     assert str(InputError("a\x9b2Jb")) == "ab"

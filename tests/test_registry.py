@@ -68,7 +68,7 @@ def found() -> Registry:
     return Registry(*(entry_points(group=each) for each in (PLATFORMS, WORKLOADS, PROBES)))
 
 
-def test_a_part_of_another_package_stands_beside_tares_own(install: Install) -> None:
+def test_a_part_of_another_package_is_listed_next_to_tares_own(install: Install) -> None:
     own = found()
     install("tare-mine", GOOD, name="mine")
     both = found()
@@ -152,7 +152,7 @@ def tare(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_every_command_tells_of_what_is_left_out(install: Install, tmp_path: Path) -> None:
+def test_every_command_reports_parts_that_are_left_out(install: Install, tmp_path: Path) -> None:
     install("tare-theirs", "import nothing_of_the_kind")
     install("tare-work", "import nothing_of_the_kind", WORKLOADS, "their-work")
     install("tare-mine", GOOD, name="mine")
@@ -174,14 +174,14 @@ def test_every_command_tells_of_what_is_left_out(install: Install, tmp_path: Pat
     assert "mine" in listed and "theirs" not in listed
 
 
-def test_an_output_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot write .*: No such file"):
         schema(tmp_path / "none" / "study.json")
 
 
 @pytest.mark.slow
 @pytest.mark.boots
-def test_the_doctor_tells_of_all_that_is_installed_and_of_what_is_left_out(
+def test_the_doctor_lists_installed_parts_and_those_left_out(
     install: Install, tmp_path: Path
 ) -> None:
     install("tare-theirs", "import nothing_of_the_kind")

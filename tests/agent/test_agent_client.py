@@ -344,14 +344,14 @@ async def test_runs_of_several_agents_start_together() -> None:
 async def test_measuring_runs_start_before_loads() -> None:
     order: list[str] = []
 
-    async def told(name: str) -> None:
+    async def note(name: str) -> None:
         order.append(name)
 
     barrier = Barrier(3)
     await asyncio.gather(
-        barrier.arrive(lambda: told("load 1"), load=True),
-        barrier.arrive(lambda: told("measures")),
-        barrier.arrive(lambda: told("load 2"), load=True),
+        barrier.arrive(lambda: note("load 1"), load=True),
+        barrier.arrive(lambda: note("measures")),
+        barrier.arrive(lambda: note("load 2"), load=True),
     )
     assert order == ["measures", "load 1", "load 2"]
 

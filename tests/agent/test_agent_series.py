@@ -98,7 +98,7 @@ def test_a_series_that_is_not_whole_is_refused() -> None:
     first=st.floats(0, 1),
     last=st.floats(0, 1),
 )
-def test_the_true_drift_lies_within_what_is_judged(
+def test_the_true_drift_is_within_the_judged_bounds(
     drift_ppm: float, delay: int, first: float, last: float
 ) -> None:
     """Wherever in its round trip the machine's clock was read."""

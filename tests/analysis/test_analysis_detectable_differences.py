@@ -46,7 +46,7 @@ def folder_of(
     return write_run(place, events_of(SimulatedRun(of, arms=arms, blocks=blocks, run=run)))
 
 
-def test_a_pilot_tells_how_far_boots_differ(tmp_path: Path) -> None:
+def test_a_pilot_shows_how_far_boots_differ(tmp_path: Path) -> None:
     basis = some(basis_of(load_run(folder_of(tmp_path / "a", 0.05)), "the pilot"))
     assert basis.spread == pytest.approx(0.05 * math.sqrt(1.5), rel=0.25)
     assert basis.worst >= basis.spread
@@ -74,7 +74,7 @@ def test_the_plan_says_of_tails_and_maxima_only_where_there_are_any() -> None:
     )
 
 
-def test_looking_at_any_time_and_the_twins_boots_are_reckoned_with() -> None:
+def test_the_plan_allows_for_looks_at_any_time_and_for_the_twins_boots() -> None:
     def first(basis: Basis, asked: Plans) -> float:
         return float(describe_detectable(basis, asked)[1].split(": ")[1].split(" %")[0])
 

@@ -224,7 +224,7 @@ def test_rates_of_a_few_pieces_of_work_sit_on_a_grid_as_durations_do() -> None:
     assert of(found, "other").verdict == "worse"
 
 
-def test_arms_that_are_always_the_same_and_far_apart_are_told_apart() -> None:
+def test_arms_without_any_spread_that_are_far_apart_are_distinguished() -> None:
     """As on a computer whose time counts instructions: 20 against 100 ns in every boot."""
     truth = {"bare": 20e-9, "bare-again": 20e-9, "vm": 100e-9, "other": 21e-9}
     metric = replace(EQUAL, truth=truth, spreads=(0.0, 0.0))
@@ -310,7 +310,7 @@ def test_a_floor_lets_shares_of_next_to_nothing_pass() -> None:
     assert of(floored).verdict == "equivalent"
 
 
-def test_drift_over_blocks_is_told_and_forbids_equality() -> None:
+def test_drift_over_blocks_is_reported_and_forbids_equality() -> None:
     def change(event: Event) -> Event:
         if isinstance(event, Observed) and "/vm/" in event.cell:
             block = int(event.cell.split("/")[0][1:])
@@ -362,7 +362,7 @@ def test_the_twins_boots_count_as_the_baselines() -> None:
         assert ratio == pytest.approx(values["vm"][block] / base)
 
 
-def test_a_twin_that_differs_is_told_at_the_top_with_what_hangs_on_it() -> None:
+def test_a_twin_that_differs_is_reported_at_the_top_with_its_consequences() -> None:
     twin = replace(EQUAL, truth={**EQUAL.truth, "bare-again": 1.06e-3})
     found = compared(metric=twin, blocks=12)
     assert found.notes[0].startswith("The A/A pair failed: bare-again and bare are identical")
@@ -376,7 +376,7 @@ def test_a_twin_that_differs_is_told_at_the_top_with_what_hangs_on_it() -> None:
     assert not any("A/A" in each.line for each in warnings_of(fine))
 
 
-def test_nothing_is_equal_where_identical_arms_were_told_apart() -> None:
+def test_no_arm_is_called_equal_when_identical_arms_differ() -> None:
     """The arm lies in the middle of a baseline and its twin, which differ by thrice the margin."""
     truth = {**EQUAL.truth, "bare-again": 1.06e-3, "vm": 1.03e-3, "other": 1.03e-3}
     found = compared(metric=replace(EQUAL, truth=truth), blocks=12)

@@ -253,7 +253,7 @@ def test_a_gate_about_nothing_says_what_there_is() -> None:
 @pytest.mark.parametrize(
     "text", ["", "switch < 5 %", "switch latency 5 %", "switch latency < five %", "a b < -100 %"]
 )
-def test_what_is_no_gate_is_told(text: str) -> None:
+def test_text_that_is_not_a_gate_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="no gate"):
         parse_gate(text)
 

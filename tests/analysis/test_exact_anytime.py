@@ -70,7 +70,7 @@ def test_effects_may_be_mixed_that_are_smaller(monkeypatch: pytest.MonkeyPatch) 
     assert mixed(t_that_tells(n, 0.2), n, 0.4) == pytest.approx(5)
 
 
-def test_no_t_tells_where_even_an_endless_one_is_too_little_evidence() -> None:
+def test_no_t_is_significant_when_even_an_infinite_one_is_too_little_evidence() -> None:
     """Evidence comes near (1 + n)^((n − 1) ÷ 2) and never reaches it."""
     for n in (2, 8):
         level = (1 + n) ** -((n - 1) / 2)
@@ -121,7 +121,7 @@ def test_ends_of_a_median_are_the_innermost_values_without_enough_evidence(
         assert median_ends(values, confidence) == expected, n
 
 
-def test_evidence_that_just_suffices_tells() -> None:
+def test_evidence_that_just_suffices_is_significant() -> None:
     """Four values of one sign are 2⁴ ÷ 5 times as likely with an effect."""
     values = [1.0, 2.0, 3.0, 4.0]
     assert median_evidence(values) == 3.2

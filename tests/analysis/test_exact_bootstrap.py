@@ -147,7 +147,7 @@ def test_blocks_repeats_and_iterations_are_redrawn(
     assert low[0] < high[0] and low[1] < high[1]
 
 
-def test_repeats_of_one_iteration_are_drawn_anew_and_one_block_alone_tells_nothing() -> None:
+def test_repeats_of_one_iteration_are_resampled_and_a_single_block_gives_no_interval() -> None:
     several = [[[1.0], [2.5]], [[0.2]], [[0.7], [0.9], [1.8]]]
     others = [[[0.1]], [[0.2], [0.3]], [[0.0]]]
     found = paired_interval(with_junk(several), with_junk(others), 0.9, 3, 50)

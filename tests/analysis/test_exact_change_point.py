@@ -84,7 +84,7 @@ def cases() -> Iterator[Case]:
 
 
 @pytest.mark.parametrize(("values", "place", "least", "seed"), list(cases()))
-def test_ends_are_those_of_the_search_at_every_level_that_tells_two_places_apart(
+def test_ends_equal_those_of_the_search_at_every_level_that_separates_two_places(
     values: list[float], place: int, least: int, seed: int
 ) -> None:
     searched = Searched(values, place, least, seed)

@@ -159,7 +159,7 @@ def test_a_size_is_of_samples_whose_share_would_vary_as_much() -> None:
         assert size_of(series, 0.3, 20) == Share(20, degrees)
 
 
-def test_what_tells_no_dependence_has_all_its_samples() -> None:
+def test_series_without_dependence_keep_all_their_samples() -> None:
     series = [0.3, 0.1, 0.6] * 6
     assert size_of(series[:16], 0.3, 10**9).size < 10**9
     every = Share(10**9, math.inf)

@@ -59,7 +59,7 @@ def test_so_few_blocks_that_no_order_is_unlikely_enough_tell_nothing() -> None:
         assert detectable(1.0, blocks, 1, 0.6) == math.inf
 
 
-def test_evidence_that_cannot_be_had_tells_nothing() -> None:
+def test_power_is_zero_when_the_evidence_cannot_be_reached() -> None:
     """Of eight blocks, no t is evidence of 9^3.5 = 2187."""
     for tests, can_tell in ((109, True), (110, False)):
         assert (power(1e3, 1.0, 8, tests, 0.05, anytime=True) > 0.9) == can_tell
@@ -68,7 +68,7 @@ def test_evidence_that_cannot_be_had_tells_nothing() -> None:
         assert math.isfinite(detectable(1.0, 8, tests, 0.05))
 
 
-def test_without_spread_any_difference_tells() -> None:
+def test_without_spread_any_difference_is_detected() -> None:
     assert power(1e-9, 0.0, 6, 1, 0.05) == 1
     assert power(0.0, 0.0, 6, 1, 0.05) == 0
     assert detectable(0.0, 6, 1, 0.05) == detectable(0.0, 6, 1, 0.05, anytime=True) == 0
@@ -96,7 +96,7 @@ def test_a_difference_of_hundreds_of_errors_is_held_against_a_critical_t_of_as_m
 @pytest.mark.parametrize("anytime", [False, True])
 @pytest.mark.parametrize(("blocks", "tests"), [(6, 3), (20, 3), (40, 300)])
 @pytest.mark.parametrize("wanted", [0.3, 0.8, 0.99])
-def test_the_least_difference_is_told_with_just_the_wanted_power(
+def test_the_least_difference_has_just_the_wanted_power(
     blocks: int, tests: int, wanted: float, anytime: bool
 ) -> None:
     least = detectable(0.7, blocks, tests, 0.05, wanted, anytime=anytime)

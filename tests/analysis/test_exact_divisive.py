@@ -139,7 +139,7 @@ def test_eight_values_are_searched_and_seven_are_not() -> None:
     assert changes_of(np.empty((0, 10))) == ()
 
 
-def test_changes_are_told_below_the_level_alone() -> None:
+def test_changes_are_reported_only_below_the_level() -> None:
     step = [0.0, 0.1, 0.2, 0.3, 9.0, 9.1, 9.2, 9.3]
     ((_, _, p),) = changes_of([step])
     # Of 70 ways to have four of them first, two have the highest or the lowest.

@@ -75,7 +75,7 @@ def test_a_grid_has_at_most_a_hundred_points(all_of_it: int, points: int) -> Non
     assert (shapes[0], scales[0]) == pytest.approx(estimated(x, of_all, of_all), rel=1e-9)
 
 
-def test_what_is_all_but_nothing_is_so_beside_the_greatest(
+def test_a_value_counts_as_negligible_relative_to_the_greatest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[float] = []

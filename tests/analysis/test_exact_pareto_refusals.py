@@ -15,7 +15,7 @@ BOOTS = [counted({10.0: 1249, 30.0: 1})] * 8
 GOOD = [fit_of([0.2] * 9)] * 3
 
 
-def told(
+def result_of(
     monkeypatch: pytest.MonkeyPatch,
     fits: list[pareto._Fit] = GOOD,
     boots: Sequence[Histogram] = BOOTS,
@@ -40,7 +40,7 @@ def test_levels_begin_at_the_power_of_ten_that_was_not_exceeded(
         return 0
 
     monkeypatch.setattr(pareto, "_stable", stable)
-    found = told(monkeypatch, boots=[counted({10.0: each})] * 8)
+    found = result_of(monkeypatch, boots=[counted({10.0: each})] * 8)
     assert asked == [1 / first]
     assert found.levels == tuple(pareto._level(GOOD[0], n, 0.95) for n in (first, 10 * first))
     assert found.thresholds == tuple(pareto._threshold(fit, 0.95) for fit in GOOD)
@@ -51,21 +51,21 @@ def test_what_has_a_bound_or_too_few_boots_or_thresholds_is_refused_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert tail_beyond([], 0.95, "it is bounded") == Tail((), (), None, None, "it is bounded")
-    few = told(monkeypatch, boots=BOOTS[:7])
+    few = result_of(monkeypatch, boots=BOOTS[:7])
     assert few == Tail((), (), None, None, "7 boots tell too little of a tail; 8 are the least")
-    two = told(monkeypatch, fits=GOOD[:2])
+    two = result_of(monkeypatch, fits=GOOD[:2])
     assert two.reason == "too few samples are far out to show the tail's shape"
     assert (len(two.thresholds), two.chosen, two.levels) == (2, None, ())
 
 
 def test_a_tail_whose_shape_changes_is_not_continued(monkeypatch: pytest.MonkeyPatch) -> None:
     changing = [fit_of([shape] * 9) for shape in (0.1, 0.2, 0.3)]
-    found = told(monkeypatch, fits=changing)
+    found = result_of(monkeypatch, fits=changing)
     assert found.reason.startswith("the tail changes its shape with every threshold")
     assert (found.chosen, found.misses, found.levels) == (None, None, ())
     # From the second on it stays.
     late = [fit_of([0.1] * 9), *GOOD]
-    assert told(monkeypatch, fits=late).chosen == 1
+    assert result_of(monkeypatch, fits=late).chosen == 1
 
 
 @pytest.mark.parametrize(("left", "refused"), [(0.054, True), (0.055001, False), (0.08, False)])
@@ -73,7 +73,7 @@ def test_without_any_boot_more_than_half_of_the_tail_must_be_left(
     left: float, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     share = [0.1, left, *[0.1] * 7]
-    found = told(monkeypatch, fits=[fit_of([0.2] * 9, share=share)] * 3)
+    found = result_of(monkeypatch, fits=[fit_of([0.2] * 9, share=share)] * 3)
     assert found.reason.startswith("one boot holds most of the tail") is refused
     assert found.chosen == 0
     assert bool(found.levels) is not refused
@@ -81,11 +81,11 @@ def test_without_any_boot_more_than_half_of_the_tail_must_be_left(
 
 def test_exactly_as_much_as_must_be_left_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     fits = [fit_of([0.2] * 9, share=[1.0, 0.55, *[1.0] * 7])] * 3
-    assert told(monkeypatch, fits=fits).levels
+    assert result_of(monkeypatch, fits=fits).levels
 
 
 def test_a_fit_that_misses_says_by_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = told(monkeypatch, misses=(0.1234, True))
+    found = result_of(monkeypatch, misses=(0.1234, True))
     assert found.reason == "the fitted tail misses what was seen by 12 %"
     assert (found.chosen, found.misses, found.levels) == (0, 0.1234, ())
 
@@ -94,20 +94,20 @@ def test_a_fit_that_misses_says_by_how_much(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_shape_surely_below_nothing_has_an_end(
     shape: float, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = told(monkeypatch, fits=[fit_of([shape] * 9)] * 3)
+    found = result_of(monkeypatch, fits=[fit_of([shape] * 9)] * 3)
     assert found.reason.startswith("the tail comes to an end") is refused
     assert bool(found.levels) is not refused
 
 
 @pytest.mark.parametrize(("high", "refused"), [(60.0, False), (60.001, True), (80.0, True)])
-def test_an_interval_of_more_than_thirty_times_tells_nothing(
+def test_an_interval_wider_than_thirty_times_is_refused(
     high: float, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Only the first of the two levels counts for this.
     def level(fit: object, one_in: float, confidence: float) -> Level:
         return Level(one_in, 10.0, 2.0, high) if one_in == 1e4 else Level(one_in, 1e6, 1e3, 1e9)
 
-    found = told(monkeypatch, level=level)
+    found = result_of(monkeypatch, level=level)
     assert found.reason == (
         "boots are too unlike to tell it: its interval spans more than 30 times" if refused else ""
     )

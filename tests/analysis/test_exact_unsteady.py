@@ -23,7 +23,7 @@ FLAT = Trend("flat", (), 0)
 EVERY = (WARM, SLOW, LATE, FLAT)
 
 
-def told_by_hand(series: list[list[float]], boots: list[str], part: int | None) -> list[float]:
+def found_by_hand(series: list[list[float]], boots: list[str], part: int | None) -> list[float]:
     found: dict[str, list[float]] = {}
     for values, boot in zip(series, boots, strict=True):
         quarter = len(values) // 4
@@ -47,7 +47,7 @@ def test_each_boot_has_one_value_of_its_series(part: int | None) -> None:
     series = [rng.random(size) + 1 for size in sizes]
     series[2][:] = 0  # Without a level there is nothing to be slower than.
     found = unsteady._by_boot(series, boots, part)
-    expected = told_by_hand([each.tolist() for each in series], boots, part)
+    expected = found_by_hand([each.tolist() for each in series], boots, part)
     assert found.tolist() == pytest.approx(expected, rel=1e-12)
     assert len(expected) == 6
 

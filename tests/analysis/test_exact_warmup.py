@@ -132,7 +132,7 @@ def steps(*stretches: tuple[float, int]) -> tuple[np.ndarray, tuple[int, ...]]:
         ([(1.0, 20), (3.0, 18), (1.0, 10)], "no steady state", None),
     ],
 )
-def test_a_course_is_classified_by_its_stretches(
+def test_a_series_is_classified_by_its_stretches(
     stretches: list[tuple[float, int]], shape: Shape, steady_from: int | None
 ) -> None:
     values, changes = steps(*stretches)
@@ -158,7 +158,7 @@ def test_what_is_exactly_as_far_as_alike_is_alike() -> None:
 
 
 @pytest.mark.parametrize(("size", "shape"), [(15, "flat"), (16, "warm-up")])
-def test_sixteen_values_are_the_least_that_have_a_course(size: int, shape: Shape) -> None:
+def test_fewer_than_sixteen_values_are_not_classified(size: int, shape: Shape) -> None:
     series = np.resize([0.0, 0.001], size)
     series[:8] += 5
     found = warmup.trend(series)
@@ -198,9 +198,7 @@ def test_lone_outliers_become_the_median_around_them(size: int) -> None:
     assert found == pytest.approx(cleaned_by_hand(series.tolist()), rel=1e-12)
 
 
-def test_an_outlier_lies_further_than_three_times_from_the_tenth_to_the_ninetieth_percentile() -> (
-    None
-):
+def test_an_outlier_is_further_out_than_three_times_the_10_to_90_percent_range() -> None:
     # Percentiles of 20 values from 0 to 19, in order: 1.9, 9.5 and 17.1; three times is 45.6.
     for away, kept in ((45.5, True), (45.7, False)):
         series = np.arange(20.0)

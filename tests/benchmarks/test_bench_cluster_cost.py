@@ -50,7 +50,7 @@ def recorded(folder: Path, *, took_s: float, steps: dict[str, Any]) -> tuple[Rec
     return (*before, ended)
 
 
-def test_tares_share_is_what_lies_outside_a_jobs_steps(tmp_path: Path) -> None:
+def test_tares_share_is_the_time_outside_a_jobs_steps(tmp_path: Path) -> None:
     steps: dict[str, Any] = {"put": {"took_s": 20.0}, "count": {"took_s": 79.0, "caches": []}}
     run = CarriedOut(0.0, 1.0, recorded(tmp_path, took_s=12.0, steps=steps))
     (cell,) = spent(run.records)
@@ -77,7 +77,7 @@ def test_a_run_that_failed_measures_nothing(tmp_path: Path) -> None:
         run_goals(CarriedOut(0.0, 1.0, tuple(read_events(path))))
 
 
-def test_memory_that_was_taken_meanwhile_is_told_after_it_was_given_back() -> None:
+def test_memory_that_was_taken_meanwhile_is_reported_after_its_release() -> None:
     gib, dipped = 1 << 30, threading.Event()
     left = iter([16 * gib, 7 * gib, 15 * gib])
 

@@ -13,7 +13,9 @@ from benchmarks._runs import Unmeasured
 from tare.workloads import WORKLOADS
 
 
-def told(cost: float, spread: float, blocks: int = 16) -> dict[tuple[str, str], tuple[float, ...]]:
+def run_of(
+    cost: float, spread: float, blocks: int = 16
+) -> dict[tuple[str, str], tuple[float, ...]]:
     drawn = np.random.default_rng(1)
     return {
         (workload, arm): tuple(
@@ -46,10 +48,10 @@ def test_a_guest_that_is_not_confined_is_none() -> None:
 
 
 def test_equal_arms_are_equivalent_and_others_or_uncertain_ones_are_not() -> None:
-    assert all(goal.met for goal in confinement_cost.result(told(1.0, 0.01), "tcg").goals)
-    dearer = confinement_cost.result(told(0.97, 0.005), "tcg")
+    assert all(goal.met for goal in confinement_cost.result(run_of(1.0, 0.01), "tcg").goals)
+    dearer = confinement_cost.result(run_of(0.97, 0.005), "tcg")
     assert not any(goal.met for goal in dearer.goals)
-    unsure = confinement_cost.result(told(1.0, 0.2), "tcg")
+    unsure = confinement_cost.result(run_of(1.0, 0.2), "tcg")
     assert not any(goal.met for goal in unsure.goals)
 
 

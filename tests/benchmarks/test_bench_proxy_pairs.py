@@ -20,7 +20,7 @@ from tare.run.catalog import build_catalog
 from tare.study.reading.load import parse_study
 from tare.workloads import WORKLOADS
 from tare.workloads.network.proxy.summary import summed
-from workloads.proxy_accounts import told
+from workloads.proxy_accounts import proxied_result
 
 SIZES = (0, 8192)
 
@@ -110,8 +110,8 @@ def test_a_metric_that_is_missing_of_a_size_is_no_equivalence(tmp_path: Path) ->
         proxy_pairs.result("bare", lacking, 2, 8)
 
 
-def test_what_is_judged_of_the_rate_is_told_whatever_was_the_limit() -> None:
+def test_the_judged_rate_is_observed_whatever_the_limit_was() -> None:
     workload = WORKLOADS["proxy"]
     for direct in (140.0, 1000.0):
-        values = workload.observe(workload.parameters(), summed(told(direct=direct)))
+        values = workload.observe(workload.parameters(), summed(proxied_result(direct=direct)))
         assert set(proxy_pairs.JUDGED) <= set(values)

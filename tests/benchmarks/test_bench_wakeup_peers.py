@@ -61,8 +61,8 @@ def test_a_median_may_differ_by_a_microsecond_and_a_tail_by_a_fifth() -> None:
     assert not tail.met
 
 
-def test_what_was_not_told_is_not_compared() -> None:
-    def told(workload: str, metric: str) -> list[Event]:
+def test_metrics_that_a_program_did_not_print_are_not_compared() -> None:
+    def cell_of(workload: str, metric: str) -> list[Event]:
         started = CellStarted(
             cell=workload,
             block=1,
@@ -85,7 +85,7 @@ def test_what_was_not_told_is_not_compared() -> None:
         )
         return [started, observed]
 
-    events = [*told("wakeup", "latency-median"), *told("cyclictest", "median")]
+    events = [*cell_of("wakeup", "latency-median"), *cell_of("cyclictest", "median")]
     records = [Record(seq=n, time=0.0, event=event) for n, event in enumerate(events)]
     found = wakeup_peers.values(records)
     assert found["bare", "wakeup", "latency-median"] == (2.0,)

@@ -20,7 +20,7 @@ from tare.registry import installed
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_version_is_told_as_elsewhere() -> None:
+def test_the_version_option_prints_what_the_command_prints() -> None:
     done = tare("--version")
     assert (done.returncode, done.stdout) == (0, tare("version").stdout)
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*\n", done.stdout)
@@ -62,7 +62,7 @@ def test_a_line_is_not_broken_where_no_terminal_is(tmp_path: Path) -> None:
     assert name[:200] in message
 
 
-def test_the_doctor_tells_which_agent_is_installed() -> None:
+def test_the_doctor_reports_which_agent_is_installed() -> None:
     reported = json.loads(tare("doctor", "--json").stdout)["agent"]
     program = (TARE.parent / "tare-agent").read_bytes()
     assert reported["sha256"] == hashlib.sha256(program).hexdigest()

@@ -103,7 +103,7 @@ def test_man_finds_the_page_wherever_the_command_is_found(tmp_path: Path) -> Non
     assert "tare.1" in done.stdout
 
 
-def test_set_up_links_the_page_beside_the_command(tmp_path: Path) -> None:
+def test_set_up_links_the_manual_page_next_to_the_command(tmp_path: Path) -> None:
     (tmp_path / "wheel").symlink_to(ROOT / "wheel")
     script = f". {ROOT}/scripts/setup quick; cd {tmp_path} && link_manual"
     subprocess.run(["bash", "-c", script], check=True)

@@ -34,7 +34,7 @@ CHANGE = ABOUT | {"scale", "before", "after", "change", "low", "high", "verdict"
 TOGETHER = ABOUT | {"runs", "estimate", "low", "high"}
 
 
-def told(*words: str | Path) -> dict[str, Any]:
+def printed_json(*words: str | Path) -> dict[str, Any]:
     done = CliRunner().invoke(app, list(map(str, words)))
     assert done.exit_code == 0, done.output
 
@@ -46,7 +46,7 @@ def told(*words: str | Path) -> dict[str, Any]:
 
 
 def test_a_plan() -> None:
-    plan = told("plan", "quick", "--json", "--seed", "7")
+    plan = printed_json("plan", "quick", "--json", "--seed", "7")
     assert plan.keys() == PLAN
     assert (plan["version"], plan["seed"], plan["study"]) == (1, 7, "quick")
     assert plan["arms"]
@@ -63,7 +63,7 @@ def test_a_plan() -> None:
 
 
 def test_workloads() -> None:
-    found = told("workloads", "--json")
+    found = printed_json("workloads", "--json")
     assert found.keys() == {"version", "workloads"}
     assert found["version"] == 1
     named = {each["name"]: each for each in found["workloads"]}
@@ -90,7 +90,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     [(1, "effects", EFFECT), (2, "changes", CHANGE), (3, "together", TOGETHER)],
 )
 def test_comparisons(count: int, kind: str, keys: set[str], runs: list[Path]) -> None:
-    found = told("compare", *runs[:count], "--json")
+    found = printed_json("compare", *runs[:count], "--json")
     assert found.keys() >= HEAD | {kind}
     assert (found["version"], found["kind"], found["baseline"]) == (1, kind, "bare")
     assert found["runs"] == ["first", "second", "third"][:count]

@@ -57,7 +57,7 @@ def test_an_empty_name_does_not_run_everything(study: Path, option: str) -> None
     assert f"{option} '' has no name in it" in refused("run", study, option, "")
 
 
-def test_a_pilot_is_looked_for_before_anything_is_told(study: Path, tmp_path: Path) -> None:
+def test_a_missing_pilot_is_refused_before_the_plan_is_printed(study: Path, tmp_path: Path) -> None:
     assert "holds no run" in refused("plan", study, "--pilot", tmp_path / "none")
 
 
@@ -67,7 +67,7 @@ def test_a_file_of_a_run_is_answered_with_its_folder(tmp_path: Path) -> None:
     assert f"name the run's folder: {tmp_path}" in refused("report", events)
 
 
-def test_a_run_whose_beginning_is_not_told_cannot_be_gone_on_with(tmp_path: Path) -> None:
+def test_a_run_without_its_first_event_cannot_be_resumed(tmp_path: Path) -> None:
     events = tmp_path / "events.jsonl"
     with EventLog(events) as log:
         log.append(BlockStarted(block=1, order=()))

@@ -40,7 +40,7 @@ def test_a_stream_as_it_was_written_raises_no_doubt(count: int, kept: int) -> No
 
 
 @pytest.mark.parametrize(("left", "lost"), [(4, 1), (3, 2), (0, 5)])
-def test_a_stream_that_lacks_its_end_is_told_by_how_much(left: int, lost: int) -> None:
+def test_a_truncated_stream_is_reported_with_the_number_of_lost_lines(left: int, lost: int) -> None:
     lines, digests = written(5)
     assert read(lines[:left], Seal(4, digests[4])).doubts() == [
         f"it was shortened: the last {lost} of 5 events miss"
@@ -48,14 +48,14 @@ def test_a_stream_that_lacks_its_end_is_told_by_how_much(left: int, lost: int) -
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_a_line_that_was_changed_is_told_by_its_number(number: int) -> None:
+def test_a_changed_line_is_reported_by_its_number(number: int) -> None:
     lines, digests = written(4)
     lines[number] = lines[number].replace(b'"seq":', b'"seq": ')
     doubts = read(lines, Seal(3, digests[3])).doubts()
     assert doubts == [f"line {number + 1} was changed, or one before it was removed"]
 
 
-def test_a_line_that_is_gone_is_told_at_the_next() -> None:
+def test_a_missing_line_is_reported_at_the_next_one() -> None:
     lines, digests = written(4)
     del lines[1]
     doubts = read(lines, Seal(2, digests[3])).doubts()
@@ -64,7 +64,7 @@ def test_a_line_that_is_gone_is_told_at_the_next() -> None:
     ]
 
 
-def test_an_end_that_was_written_anew_is_not_the_one_that_was_kept() -> None:
+def test_a_rewritten_end_does_not_match_the_kept_seal() -> None:
     lines, _ = written(3)
     chain = read(lines, Seal(2, "0" * 64))
     assert chain.doubts() == ["event 2 does not have the hash that was kept next to it"]
@@ -79,7 +79,7 @@ def test_hashes_that_were_taken_out_are_missed() -> None:
     assert (read(plain, None).plain, read(plain, None).chained) == (3, False)
 
 
-def test_a_stream_that_began_without_hashes_goes_on_with_them() -> None:
+def test_a_stream_that_began_without_hashes_continues_with_them() -> None:
     chain = Chain()
     chain.follow(b'{"seq":0}')
     line, digest = chain.chaining(b'{"seq":1}')

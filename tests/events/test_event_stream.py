@@ -266,7 +266,7 @@ places = st.sampled_from(["{}", "[{}]", "[0,{}]", "[0 ,\t{}]", '{{"a":{}}}', '{{
 
 
 @given(beyond, places)
-def test_a_number_beyond_all_bounds_is_found_wherever_it_stands(number: str, place: str) -> None:
+def test_a_number_out_of_bounds_is_found_at_any_depth(number: str, place: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "events.jsonl"
         write(path, [CellFinished(cell="c", status="ok", facts={"x": 12345})])

@@ -39,7 +39,7 @@ def test_what_went_into_events_comes_back(
 
 
 @given(figures())
-def test_a_mean_lies_among_its_values(figure: HypervisorFigure) -> None:
+def test_a_mean_is_between_the_least_and_the_greatest_value(figure: HypervisorFigure) -> None:
     edge = 1e-9 * max(map(abs, figure.values))
     assert min(figure.values) - edge <= figure.mean <= max(figure.values) + edge
 

@@ -113,7 +113,7 @@ def test_an_arm_that_was_never_checked_has_the_reason_why(
     assert second.reason == reason
 
 
-def test_what_is_skipped_twice_is_told_once() -> None:
+def test_an_arm_that_is_skipped_twice_is_listed_once() -> None:
     events = [Skipped(arm="vm", reason="off"), Skipped(arm="vm", reason="off")]
     assert len(folded(*events, RESUMED, events[0]).skipped) == 1
 
@@ -171,7 +171,7 @@ def test_series_belong_to_cells_that_are_under_way(tmp_path: Path) -> None:
     assert [each.path.name for each in fold.all_series(tmp_path)] == ["1", "2"]
 
 
-def test_machines_are_told_in_the_order_of_their_start() -> None:
+def test_machines_are_listed_in_the_order_of_their_start() -> None:
     def starting(name: str) -> MachineStarting:
         return MachineStarting(machine=name, block=1, arm="vm", scenario="alone", role="subject")
 

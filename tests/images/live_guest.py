@@ -65,10 +65,10 @@ class LiveMachine:
         medium: How the image is attached.
         nic: QEMU's name of its network card; empty: it has none.
         memory: MiB.
-        told: Whether a CD with its configuration is attached.
+        configured: A CD with its configuration is attached.
         serial: Whether it is to speak on its second serial port.
         disks: Further disks, by their files.
-        scratch: The bytes of the disk that it is told to format; 0: of none.
+        scratch: The bytes of the disk that its configuration tells it to format; 0: none.
     """
 
     image: Path
@@ -76,7 +76,7 @@ class LiveMachine:
     medium: Medium = "cd"
     nic: str = "e1000"
     memory: int = 384
-    told: bool = True
+    configured: bool = True
     serial: bool = False
     disks: tuple[Path, ...] = ()
     scratch: int = 0
@@ -85,8 +85,8 @@ class LiveMachine:
         """Return the command, but for its serial ports."""
         smm = "on" if self.firmware == "secure" else "off"
         boot = f"file={self.image},format=raw,read-only=on,if=none,id=image"
-        cfg = f"file={configuration},format=raw,read-only=on,if=none,id=told"
-        words = ["-drive", cfg, "-device", "ide-cd,drive=told,bus=ide.1"]
+        cfg = f"file={configuration},format=raw,read-only=on,if=none,id=configuration"
+        words = ["-drive", cfg, "-device", "ide-cd,drive=configuration,bus=ide.1"]
         card = ["-netdev", "user,id=net", "-device", f"{self.nic},netdev=net"]
         device = "ide-cd,bus=ide.0" if self.medium == "cd" else "virtio-blk-pci"
         more = [
@@ -102,7 +102,7 @@ class LiveMachine:
             *("-machine", f"q35,smm={smm}", "-accel", "tcg", "-cpu", "max"),
             *("-m", f"{self.memory}M", *self._firmware(folder)),
             *("-drive", boot, "-device", f"{device},drive=image,bootindex=1"),
-            *(words if self.told else ()),
+            *(words if self.configured else ()),
             *more,
             *(card if self.nic else ()),
         ]
@@ -143,8 +143,8 @@ class Booted:
     console: Path
     greeted: str = ""
 
-    def said(self) -> str:
-        """Return what stands on its console."""
+    def console_text(self) -> str:
+        """Return the text on its console."""
         return self.console.read_text(errors="replace") if self.console.exists() else ""
 
 

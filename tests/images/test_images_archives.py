@@ -79,7 +79,7 @@ async def test_another_release_is_asked_at_the_same_mirrors_and_once(
     assert sum("update" in argv for argv in host.asked) == 2
 
 
-async def test_another_distribution_is_told_which_mirror_to_ask(
+async def test_another_distribution_gets_the_mirror_in_the_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = fakes.FakeHost(apt(tmp_path), UBUNTU)
@@ -94,7 +94,9 @@ async def test_another_distribution_is_told_which_mirror_to_ask(
     assert "vendor.example" not in sources
 
 
-async def test_without_lists_or_keys_it_is_said_what_to_do(tmp_path: Path, keys: Path) -> None:
+async def test_without_lists_or_keys_the_message_names_the_remedy(
+    tmp_path: Path, keys: Path
+) -> None:
     host = fakes.FakeHost(apt(tmp_path, works=False), BOOKWORM)
     with pytest.raises(InputError, match=r"Debian 13 \(trixie\): E: it does not answer") as caught:
         await archive_of(host, "trixie", tmp_path)

@@ -84,7 +84,7 @@ async def test_another_agent_or_need_is_another_image(
 
 @pytest.mark.parametrize("file", ["initramfs", "vmlinux", store.MANIFEST])
 @pytest.mark.parametrize("damage", [b"", b"rubbish"])
-async def test_a_damaged_entry_is_built_anew(
+async def test_a_damaged_entry_is_rebuilt(
     kernel: Path, agent: Path, tmp_path: Path, file: str, damage: bytes
 ) -> None:
     first = await build(kernel, agent, tmp_path / "cache")
@@ -95,7 +95,7 @@ async def test_a_damaged_entry_is_built_anew(
     assert second.initramfs.read_bytes() == content
 
 
-async def test_an_entry_without_a_file_is_built_anew(
+async def test_an_entry_without_a_file_is_rebuilt(
     kernel: Path, agent: Path, tmp_path: Path
 ) -> None:
     first = await build(kernel, agent, tmp_path / "cache")
@@ -169,12 +169,12 @@ async def test_an_elf_without_a_pvh_entry_is_not_used(agent: Path, tmp_path: Pat
     assert any("no PVH entry" in note for note in image.notes)
 
 
-async def test_a_missing_agent_is_told(kernel: Path, tmp_path: Path) -> None:
+async def test_a_missing_agent_is_reported(kernel: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="make setup"):
         await build(kernel, tmp_path / "nothing", tmp_path / "cache")
 
 
-async def test_a_cache_that_cannot_be_written_is_told(
+async def test_a_cache_that_cannot_be_written_is_reported(
     kernel: Path, agent: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "cache").write_text("a file, not a directory")

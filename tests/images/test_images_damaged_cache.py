@@ -67,7 +67,7 @@ def context(agent_program: Path, tmp_path: Path) -> Context:
 
 
 @pytest.mark.parametrize("damage", [_flipped, _emptied, _removed, _not_executable, _linked])
-async def test_a_damaged_agent_of_containers_is_replaced_and_the_user_told(
+async def test_a_damaged_agent_of_containers_is_replaced_and_reported(
     context: Context, damage: Callable[[Path], None]
 ) -> None:
     notices: list[str] = []
@@ -110,7 +110,7 @@ async def test_a_damaged_copy_on_a_host_is_sent_again(
     assert await at_host(host, file) == copy and len(host.read_copies) == 1
 
 
-def test_a_damaged_folder_of_the_cache_is_told_when_it_is_built_again(tmp_path: Path) -> None:
+def test_a_damaged_folder_of_the_cache_is_reported_when_it_is_rebuilt(tmp_path: Path) -> None:
     draft, folder = tmp_path / "draft", tmp_path / "images" / "key"
     draft.mkdir()
     (draft / "initramfs").write_bytes(b"content")

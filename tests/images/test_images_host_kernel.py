@@ -184,7 +184,9 @@ async def test_a_damaged_module_is_named(tmp_path: Path) -> None:
     assert not list((tmp_path / "cache").glob("draft-*"))
 
 
-async def test_without_modules_all_must_be_built_in_and_that_is_said(tmp_path: Path) -> None:
+async def test_without_modules_the_message_says_that_drivers_must_be_built_in(
+    tmp_path: Path,
+) -> None:
     tree(tmp_path, f"boot/vmlinuz-{V}")
     shutil.rmtree(tmp_path / "usr")
     kernel = await host_kernel(TreeHost(tmp_path), tmp_path / "cache")

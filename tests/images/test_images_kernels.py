@@ -106,7 +106,7 @@ async def test_a_file_that_is_no_kernel_is_refused(tmp_path: Path) -> None:
         await find_kernel(LocalHost(), tmp_path / "vmlinuz", tmp_path)
 
 
-async def test_modules_are_found_beside_a_file_or_their_absence_is_told(tmp_path: Path) -> None:
+async def test_modules_are_found_next_to_a_file_or_reported_as_missing(tmp_path: Path) -> None:
     file = fakes.kernel_tree(tmp_path / "unpacked", {"virtio": []})
     found = await find_kernel(LocalHost(), str(file), tmp_path)
     assert found.version == fakes.VERSION

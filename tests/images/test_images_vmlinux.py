@@ -25,7 +25,7 @@ def test_an_elf_is_taken_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("name", fakes.COMPRESSORS)
-def test_a_payload_that_ends_too_early_is_told(name: str) -> None:
+def test_a_truncated_payload_is_reported(name: str) -> None:
     compressed = fakes.COMPRESSORS[name](KERNEL)
     with pytest.raises(NotExtractable, match=f"{name} payload is damaged"):
         extract(fakes.bzimage(compressed[:-8]))

@@ -55,10 +55,10 @@ async def measured(machine: Booted) -> dict[str, Any]:
         await machine.client.shutdown()
         assert await asyncio.wait_for(machine.process.wait(), END_S) == 0
     except BaseException:
-        print(machine.said())
+        print(machine.console_text())
         raise
     key = str(machine.caller.configuration["key"])
-    assert key not in machine.said() and key not in repr(hello.proof)
+    assert key not in machine.console_text() and key not in repr(hello.proof)
     return dict(hello.proof)
 
 
@@ -112,7 +112,9 @@ async def test_no_cell_reads_the_toolbox_from_a_cd(
 
 
 @pytest.mark.acceptance
-async def test_too_little_memory_for_the_toolbox_is_told(equipped: Path, tmp_path: Path) -> None:
+async def test_too_little_memory_for_the_toolbox_is_reported(
+    equipped: Path, tmp_path: Path
+) -> None:
     async with booted(LiveMachine(equipped, "bios", "cd"), tmp_path) as machine:
         hello = await machine.client.hello(HELLO_S)
         proof = hello.proof["live"]["toolbox"]
@@ -174,9 +176,9 @@ async def test_a_module_is_given_its_parameters_of_the_command_line(
     # What the module cannot take shows that it was told.
     word = "virtio_blk.num_request_queues=several"
     image = await asyncio.to_thread(make_disc, agent_program, tmp_path / "tare.iso", None, (word,))
-    machine = LiveMachine(image, "bios", told=False, disks=(disk(tmp_path / "one"),))
+    machine = LiveMachine(image, "bios", configured=False, disks=(disk(tmp_path / "one"),))
     async with booted(machine, tmp_path) as found, asyncio.timeout(HELLO_S):
-        while "virtio_blk.ko: Invalid argument" not in found.said():
+        while "virtio_blk.ko: Invalid argument" not in found.console_text():
             await asyncio.sleep(0.5)
 
 
@@ -184,10 +186,10 @@ async def test_a_module_is_given_its_parameters_of_the_command_line(
 async def test_without_a_configuration_it_says_what_it_waits_for(
     image: Path, tmp_path: Path
 ) -> None:
-    machine = LiveMachine(image, "bios", told=False)
+    machine = LiveMachine(image, "bios", configured=False)
     async with booted(machine, tmp_path) as found:
         async with asyncio.timeout(HELLO_S):
-            while "has the label TARE-CFG" not in found.said():
+            while "has the label TARE-CFG" not in found.console_text():
                 await asyncio.sleep(0.5)
         # It goes on waiting, and has reached nobody.
         await asyncio.sleep(3)

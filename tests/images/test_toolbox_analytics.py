@@ -58,7 +58,7 @@ def test_every_dependency_names_its_version() -> None:
     assert all(one.findtext(f"{SPACE}version") for one in found)
 
 
-def test_what_is_left_out_is_told_to_maven() -> None:
+def test_maven_gets_the_list_of_excluded_artifacts() -> None:
     text = project_of("a", [Part("g", "n", "1", without=("x:y",)), Part("g", "m", "2", alone=True)])
     left_out = [
         (one.findtext(f"{SPACE}groupId"), one.findtext(f"{SPACE}artifactId"))

@@ -85,7 +85,7 @@ async def test_it_holds_both_and_is_built_once(program: Path, built: list[Toolbo
 @needs_root
 @pytest.mark.slow
 @pytest.mark.boots
-async def test_a_program_without_its_library_is_told_before_anything_runs(
+async def test_a_program_without_its_library_is_reported_before_anything_runs(
     tmp_path: Path,
 ) -> None:
     base = await real_toolbox(agent_path())

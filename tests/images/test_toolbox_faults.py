@@ -99,7 +99,7 @@ async def test_an_intact_toolbox_is_taken_without_a_word(cached: Path, agent_pro
 
 
 @DAMAGES
-async def test_a_damaged_toolbox_is_built_anew_before_it_is_used(
+async def test_a_damaged_toolbox_is_rebuilt_before_use(
     damage: Any, cached: Path, agent_program: Path
 ) -> None:
     damage(cached / "toolbox" / KEY)
@@ -122,7 +122,7 @@ def test_verifying_keeps_what_is_intact(cached: Path) -> None:
 
 
 @DAMAGES
-def test_verifying_tells_and_removes_what_is_damaged(damage: Any, cached: Path) -> None:
+def test_verifying_reports_and_removes_damaged_entries(damage: Any, cached: Path) -> None:
     words = damage(cached / "toolbox" / KEY)
     done = tare(cached, "verify")
     assert done.exit_code == 1

@@ -198,7 +198,7 @@ def test_what_is_no_toolbox_is_not_listed(tmp_path: Path) -> None:
     assert toolboxes(tmp_path) == ()
 
 
-def test_a_listed_toolbox_without_its_files_is_told(tmp_path: Path) -> None:
+def test_a_listed_toolbox_without_its_files_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / "toolbox" / "key"
     folder.mkdir(parents=True)
     facts = {"kind": "base", "digest": "0" * 64, "packages": {"fio": "3"}, "notes": ["a note"]}
@@ -218,7 +218,7 @@ def test_the_identity_is_the_agents(agent_program: Path) -> None:
     assert len(recipe_digest()) == 64
 
 
-def test_whoever_changes_an_application_has_the_toolbox_built_anew() -> None:
+def test_a_changed_application_rebuilds_the_toolbox() -> None:
     # A toolbox knows the checksum of what the applications wrote when it was built. Where one is
     # asked to do something else, raise FORMAT, or toolboxes of before would call it wrong.
     asked = {}

@@ -39,7 +39,7 @@ def found(
     return judged(Disturbed(done, tuple(injected)), PATTERN, CULPRIT)
 
 
-def test_all_that_is_told_rightly_is_enough() -> None:
+def test_correct_attribution_passes() -> None:
     seen = found([(CULPRIT, 1_010)] * COUNT)
     assert (seen.injected, seen.right, seen.long, seen.blamed) == (COUNT,) * 4
     assert seen.off == pytest.approx(0.01)
@@ -60,7 +60,7 @@ def test_all_that_is_told_rightly_is_enough() -> None:
         pytest.param(found([(CULPRIT, 1_000)] * COUNT, lost=1), id="events-lost"),
     ],
 )
-def test_what_is_told_wrongly_is_refused(seen: Judged) -> None:
+def test_wrong_attribution_fails(seen: Judged) -> None:
     with pytest.raises(AssertionError):
         seen.require_blamed()
         seen.require_total()

@@ -34,7 +34,7 @@ def context(ledger: Ledger, agent_program: Path) -> Context:
     return Context(LocalHost(agent_program), ledger, default_cache(), agent_program)
 
 
-async def test_a_kvm_lab_lets_in_whoever_may_and_tells_when_it_is_killed(
+async def test_a_kvm_lab_admits_only_allowed_users_and_reports_when_it_is_killed(
     context: Context, tmp_path: Path
 ) -> None:
     folder = tmp_path / "tare-lab-kvm"

@@ -89,7 +89,7 @@ class ByTheHost:
         return await self.machine.ran_s(await self.machine.vcpu_threads())
 
 
-async def beside_known(
+async def next_to_known_neighbour(
     folder: Path, agent_program: Path, options: QemuOptions, pattern: Pattern
 ) -> Judged:
     """Measure a guest beside another one of known pattern on the lab's one CPU."""
@@ -112,7 +112,7 @@ async def test_a_neighbour_of_known_pattern_is_found_again(
     agent_program: Path, tmp_path: Path
 ) -> None:
     pattern = Pattern(length_ns=20_000_000, period_ns=100_000_000)
-    found = await beside_known(tmp_path, agent_program, AT_ONE_STRETCH, pattern)
+    found = await next_to_known_neighbour(tmp_path, agent_program, AT_ONE_STRETCH, pattern)
     found.require_blamed()
     found.require_total()
     found.require_charged()
@@ -124,13 +124,13 @@ async def test_short_stretches_among_equals_are_found_with_all_that_the_host_cha
     # Shorter than what equals have at a stretch: what it takes to wake up is some percent of it,
     # which the neighbour's own stamps leave out.
     pattern = Pattern(length_ns=2_000_000, period_ns=20_000_000)
-    found = await beside_known(tmp_path, agent_program, kvm(), pattern)
+    found = await next_to_known_neighbour(tmp_path, agent_program, kvm(), pattern)
     found.require_blamed()
     found.require_charged()
     assert found.off > 0
 
 
-def test_a_study_in_the_lab_tells_how_long_a_known_neighbour_had_the_cpu(
+def test_a_study_in_the_lab_reports_how_long_a_known_neighbour_had_the_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

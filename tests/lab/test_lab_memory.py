@@ -13,7 +13,7 @@ from tare.lab.memory import SPARE, available, require_memory
 from tare.lab.options import GIB, MIB
 
 
-def told(bytes_: int) -> str:
+def meminfo(bytes_: int) -> str:
     return f"MemTotal: 99 kB\nMemAvailable:   {bytes_ >> 10} kB\n"
 
 
@@ -25,10 +25,10 @@ def test_labs_are_refused_that_do_not_fit_together_and_as_many_are_named_as_do(
 ) -> None:
     each = wanted * GIB + SPARE
     if labs * each <= has:
-        require_memory(told(has), wanted * GIB, labs)
+        require_memory(meminfo(has), wanted * GIB, labs)
         return
     with pytest.raises(InputError) as refused:
-        require_memory(told(has), wanted * GIB, labs)
+        require_memory(meminfo(has), wanted * GIB, labs)
     assert refused.value.message.startswith(f"{labs} labs want {labs * each // MIB} MiB")
     (named,) = re.findall(r"local:(\d+)", refused.value.hint)
     fewer = int(named)
@@ -36,9 +36,9 @@ def test_labs_are_refused_that_do_not_fit_together_and_as_many_are_named_as_do(
     assert fewer == 1 or fewer * each <= has < (fewer + 1) * each
 
 
-def test_one_lab_is_told_of_itself() -> None:
+def test_a_single_lab_is_named_in_the_singular() -> None:
     with pytest.raises(InputError, match="the lab wants 4096 MiB of memory, and 4096 MiB are"):
-        require_memory(told(4 * GIB), 4 * GIB)
+        require_memory(meminfo(4 * GIB), 4 * GIB)
 
 
 def test_a_kernel_that_does_not_say_refuses_nothing() -> None:

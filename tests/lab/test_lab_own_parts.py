@@ -52,7 +52,7 @@ async def test_debians_xen_is_booted_where_nothing_else_was_asked(tmp_path: Path
         assert await own_xen.with_own_xen(LocalHost(), options, IMAGE, tmp_path, None) == IMAGE
 
 
-async def test_a_xen_that_is_gone_by_then_is_told(tmp_path: Path) -> None:
+async def test_a_xen_binary_that_has_disappeared_is_reported(tmp_path: Path) -> None:
     options = LabOptions("xen", xen=str(tmp_path / "none"))
     with pytest.raises(InputError, match="cannot be read"):
         await own_xen.with_own_xen(LocalHost(), options, IMAGE, tmp_path, None)

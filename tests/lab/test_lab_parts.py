@@ -247,7 +247,7 @@ async def test_a_file_system_is_made_without_root_and_takes_no_room(tmp_path: Pa
     assert b"Size: 300000" in shown.stdout
 
 
-async def test_a_full_disk_is_told_and_not_a_traceback(tmp_path: Path) -> None:
+async def test_a_full_disk_is_reported_without_a_traceback(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
     with pytest.raises(InputError, match="cannot be made"):
@@ -271,7 +271,7 @@ def test_each_lab_has_keys_of_its_own_and_only_its_owner_reads_them(
     assert b"hypervisor=xen\n" in archive
 
 
-async def test_a_host_that_came_up_with_another_hypervisor_is_told() -> None:
+async def test_a_host_that_booted_another_hypervisor_is_reported() -> None:
     # This computer has no Xen, whatever else it has.
     with pytest.raises(MachineFault, match="not with Xen"):
         await verify(LocalHost(), "xen")
@@ -283,7 +283,7 @@ async def test_more_memory_than_there_is_is_refused_with_what_to_do(tmp_path: Pa
     assert "--memory" in error.value.hint
 
 
-async def test_a_computer_without_qemu_or_apt_is_told_what_it_lacks(
+async def test_a_computer_without_qemu_or_apt_gets_a_list_of_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sh").symlink_to("/bin/sh")

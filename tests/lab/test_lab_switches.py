@@ -197,7 +197,7 @@ async def volumes(lab: Inside) -> list[str]:
     return (await lab.sh(f"lvs --noheadings -o lv_name {GROUP}")).split()
 
 
-async def test_a_host_without_a_volume_group_is_told_so(
+async def test_a_host_without_a_volume_group_is_reported(
     lab: Inside, platform: Platform[Any]
 ) -> None:
     verdict = await platform.check(lab.context, lvm(platform))

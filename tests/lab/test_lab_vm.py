@@ -158,7 +158,7 @@ def hog(cpu: int) -> Iterator[None]:
         process.wait()
 
 
-async def test_a_vm_is_found_on_its_host_which_tells_what_took_its_cpu(
+async def test_a_vm_is_found_on_its_host_which_reports_what_took_its_cpu(
     vm: Inside, home: Path
 ) -> None:
     online = vm.here.host.topology().online

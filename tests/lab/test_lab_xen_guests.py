@@ -134,7 +134,7 @@ async def test_the_lab_has_a_toolstack_that_answers(xen_lab: Inside) -> None:
     assert "hvm" in info
 
 
-async def test_what_the_lab_lacks_is_told_with_the_reason(xen_lab: Inside) -> None:
+async def test_features_that_the_lab_lacks_are_reported_with_the_reason(xen_lab: Inside) -> None:
     context = xen_lab.context
     for kind in ("pv", "pvh", "hvm"):
         verdict = await Xen().check(context, options(type=kind))
@@ -150,7 +150,7 @@ async def test_what_the_lab_lacks_is_told_with_the_reason(xen_lab: Inside) -> No
     assert (await host_cpus(context.host)).online == (0, 1)
 
 
-async def test_a_toolstack_that_is_gone_is_told_at_once(xen_lab: Inside) -> None:
+async def test_a_missing_toolstack_is_reported_at_once(xen_lab: Inside) -> None:
     tool = (await xen_lab.sh("command -v xenstore-read")).strip()
     await xen_lab.sh(f"mv {tool} {tool}.away")
     try:
@@ -244,7 +244,9 @@ async def test_more_memory_than_xen_has_is_refused_in_its_words(xen_lab: Inside)
     assert not xen_lab.context.ledger.open_entries()
 
 
-async def test_a_kernel_that_panics_at_boot_is_told_with_its_last_words(xen_lab: Inside) -> None:
+async def test_a_kernel_panic_at_boot_is_reported_with_the_last_console_lines(
+    xen_lab: Inside,
+) -> None:
     machine = await begun(xen_lab, options(), append=NEVER_BOOTS)
     try:
         with pytest.raises(MachineFault, match=r"panicked|crashed|restarted itself") as fault:
@@ -277,7 +279,7 @@ async def test_a_domain_that_survives_its_destruction_stays_on_record(xen_lab: I
     assert await xen.find_domain(xen_lab.host, machine.name, machine.uuid) is None
 
 
-async def test_what_xen_refuses_is_told_in_its_words(xen_lab: Inside) -> None:
+async def test_a_refusal_by_xen_is_reported_with_its_own_message(xen_lab: Inside) -> None:
     with pytest.raises(MachineFault, match=r"[Cc]ap out of range"):
         async with booted(xen_lab, options(scheduling={"cap": 2.0})):
             pass

@@ -74,7 +74,7 @@ async def test_the_live_image_boots_as_an_hvm_guest(
     folder = tmp_path_factory.mktemp("live")
     # What makes it runs a loop of its own.
     image = await asyncio.to_thread(make_disc, agent_program, folder / "tare.iso", None)
-    configuration = folder / "told.iso"
+    configuration = folder / "configuration.iso"
     configuration.write_bytes(
         configuration_image({"version": 1, "serial": "hvc0", "key": "0f" * 32})
     )

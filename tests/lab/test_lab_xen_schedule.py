@@ -76,7 +76,7 @@ async def started(lab: Inside, kind: str, role: str, **more: Any) -> XenMachine:
 
 
 # First, for a lab whose time counts instructions is never idle: its idle time passes at once.
-async def test_rtds_grants_its_budget_and_what_it_holds_back_is_told_as_that(
+async def test_rtds_grants_its_budget_and_throttled_time_is_reported_as_such(
     agent_program: Path, tmp_path: Path
 ) -> None:
     async with inside(counted("rtds"), tmp_path, agent_program, "generic") as lab:

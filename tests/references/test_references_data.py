@@ -205,7 +205,7 @@ def test_rates_are_read_in_bytes_a_second() -> None:
     assert load_reference("li2013").facts["write-cvm"].value == 69e6
 
 
-def test_what_haproxys_makers_stated_says_what_it_stands_beside() -> None:
+def test_haproxys_published_figures_name_the_figures_that_they_are_compared_with() -> None:
     reference = load_reference("haproxy2012")
     facts = reference.facts
     assert facts["hyperv-legacy"].value == 1500
@@ -331,7 +331,7 @@ def test_a_small_reference_is_read() -> None:
         ("      vm: [2 us]", "      vm: [2 us]\n      vm: [3 us]", "x.yaml:20:7"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(old: str, new: str, where: str) -> None:
+def test_a_mistake_is_reported_with_its_place(old: str, new: str, where: str) -> None:
     assert old in GOOD
     with pytest.raises(InputError) as caught:
         parse_reference(GOOD.replace(old, new).encode(), "x.yaml")

@@ -76,7 +76,7 @@ def test_a_source_without_a_bare_machine_leaves_the_runs_own(comparison: Compari
     assert bare_of(comparison, load_reference("hwang2013")) == "bare"
 
 
-def test_an_arm_that_the_host_lacked_is_told_with_that_reason(comparison: Comparison) -> None:
+def test_an_arm_that_the_host_lacked_is_reported_with_that_reason(comparison: Comparison) -> None:
     hvm = {
         "platform": "xen",
         "options": {"type": "hvm", "devices": "emulated", "scheduler": "credit"},
@@ -91,7 +91,7 @@ def test_an_arm_that_the_host_lacked_is_told_with_that_reason(comparison: Compar
     assert likes["xen-pv"].why.startswith("this run has no arm with platform: xen, type: pv")
 
 
-def test_why_an_arm_did_not_run_is_told_with_what_to_do_where_that_is_asked(
+def test_the_reason_why_an_arm_did_not_run_includes_the_remedy_when_asked(
     comparison: Comparison,
 ) -> None:
     (run,) = comparison.runs
@@ -140,7 +140,7 @@ def skipping(run: RunData, *parts: SkippedPart) -> tuple[RunData, ...]:
     return (replace(run, skipped=parts, cells=()),)
 
 
-def test_the_nearest_reason_is_told(comparison: Comparison) -> None:
+def test_the_most_specific_reason_is_reported(comparison: Comparison) -> None:
     (run,) = comparison.runs
     whole = SkippedPart("vm", None, None, "no KVM")
     scenario = SkippedPart("vm", "tight", None, "too few CPUs")
@@ -189,7 +189,7 @@ def test_a_table_of_other_parameters_says_which_are_wanted(comparison: Compariso
     )
 
 
-def test_at_a_glance_like_machines_stand_beside_one_another(comparison: Comparison) -> None:
+def test_the_overview_table_pairs_similar_machines(comparison: Comparison) -> None:
     pv = {"platform": "xen", "options": {"type": "pv", "scheduler": "credit"}}
     run = changed(comparison, {"bare": {"platform": "bare"}, "vm": pv})
     side = set_beside(run, REFERENCE)

@@ -292,7 +292,7 @@ def test_a_close_up_holds_each_sample_of_its_time(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_an_exhibit_is_told(exhibit: dict[str, str], message: str) -> None:
+def test_mistakes_in_an_exhibit_are_reported(exhibit: dict[str, str], message: str) -> None:
     path = references_folder() / "fayyad2013.yaml"
     data = yaml.safe_load(path.read_text(encoding="utf-8"))
     data["exhibits"].append(exhibit)

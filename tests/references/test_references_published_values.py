@@ -77,7 +77,7 @@ def test_published_rows_come_first_as_printed(side: SideBySide) -> None:
     assert all(v is not None and v.effect is None and v.summary is None for v in xen.values)
 
 
-def test_values_that_no_bare_machines_stand_beside_have_no_ratios(comparison: Comparison) -> None:
+def test_values_without_a_bare_machine_have_no_ratios(comparison: Comparison) -> None:
     side = set_beside(comparison, load_reference("hwang2013"))
     rows = [each for one in side.tables for each in one.rows]
     assert rows and all(v is not None and v.ratio is None for each in rows for v in each.values)
@@ -147,7 +147,7 @@ def test_without_such_a_bare_machine_the_ratios_say_so(side: SideBySide) -> None
     assert any("has no bare without neighbours" in note for note in one.notes)
 
 
-def test_another_number_of_neighbours_is_said(side: SideBySide) -> None:
+def test_a_different_number_of_neighbours_is_reported(side: SideBySide) -> None:
     assert any(
         "Neighbours: 3 as published, 1 here on a host of 2 CPUs." in note
         for note in table(side, 12).notes
@@ -155,7 +155,7 @@ def test_another_number_of_neighbours_is_said(side: SideBySide) -> None:
     assert not any("Neighbours:" in note for note in table(side, 7).notes)
 
 
-def test_what_the_source_lost_is_said(side: SideBySide) -> None:
+def test_values_that_the_source_lost_are_reported(side: SideBySide) -> None:
     assert any("No value of Xen Para-virtualized VM" in note for note in table(side, 6).notes)
 
 
@@ -241,7 +241,7 @@ def run_command(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
         return int(end.code or 0)
 
 
-def test_the_command_sets_published_values_beside(
+def test_the_command_prints_published_values_next_to_measured_ones(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     status = run_command(monkeypatch, "report", str(folder), "--reference", "fayyad2013")

@@ -167,7 +167,7 @@ def test_a_runs_arms_are_compared_as_the_source_compares_its_own(
     assert one.blocks == 8
 
 
-def test_what_is_stated_and_what_a_run_has_are_told_alike(
+def test_stated_and_measured_shares_use_the_same_words(
     stated_by_name: dict[str, Stated],
 ) -> None:
     text = statement(stated_by_name["below"], is_empty=False)
@@ -235,6 +235,6 @@ def test_a_share_that_cannot_be_is_refused(change: dict[str, object], why: str) 
         Fact.model_validate(given)
 
 
-def test_an_arm_that_the_source_has_not_is_told() -> None:
+def test_an_arm_that_the_source_lacks_is_reported() -> None:
     with pytest.raises(InputError, match="is not an arm; did you mean"):
         parse_reference(TEXT.replace("- gone", "- gon", 1).encode(), "x.yaml")

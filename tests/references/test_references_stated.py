@@ -78,7 +78,7 @@ def test_what_has_a_counterpart_is_measured_by_a_study(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_each_number_is_set_beside_the_scenario_that_it_is_of(name: str) -> None:
+def test_each_number_is_paired_with_its_own_scenario(name: str) -> None:
     reference = load_reference(name)
     measured = {key: fact for key, fact in reference.facts.items() if fact.measured}
     assert not [key for key, fact in measured.items() if not fact.scenario]
@@ -131,7 +131,9 @@ def test_scenarios_are_compared_within_the_run(stated_by_name: dict[str, Stated]
     assert "all-to-all-memory ÷ one-to-all: bare 2.00×" in own_words(factor)
 
 
-def test_what_a_run_did_not_measure_is_said(stated_by_name: dict[str, Stated]) -> None:
+def test_statements_that_a_run_did_not_measure_are_reported(
+    stated_by_name: dict[str, Stated],
+) -> None:
     assert stated_by_name["memory-load-adds"].why.startswith(
         "this run measured no tick excess-max in conten"
     )
@@ -139,7 +141,7 @@ def test_what_a_run_did_not_measure_is_said(stated_by_name: dict[str, Stated]) -
     assert "nothing: " in own_words(stated_by_name["hyperv-period"])
 
 
-def test_how_it_was_measured_stands_beside_where_the_run_tells_that(
+def test_the_measuring_method_is_shown_when_the_run_recorded_it(
     stated_by_name: dict[str, Stated],
 ) -> None:
     assert own_words(stated_by_name["tick-rate"]).startswith("see What ran: the kernels")
@@ -179,7 +181,7 @@ def test_a_fact_that_cannot_be_is_refused(change: dict[str, object], why: str) -
         ("than: xen-pv,", "than: xen-vp,", "is not an arm; did you mean"),
     ],
 )
-def test_a_wrong_name_in_a_fact_is_told(old: str, new: str, why: str) -> None:
+def test_a_wrong_name_in_a_fact_is_reported(old: str, new: str, why: str) -> None:
     text = (references_folder() / "fayyad2013.yaml").read_text(encoding="utf-8")
     assert old in text
     with pytest.raises(InputError) as caught:
@@ -249,7 +251,7 @@ def test_guests_of_the_second_text_have_a_whole_cpu_reserved() -> None:
         assert is_counterpart({**plain, "options": {"devices": devices, **whole}}, arms[name])
 
 
-def test_what_a_count_of_characters_may_also_be_is_said() -> None:
+def test_alternative_readings_of_a_character_count_are_reported() -> None:
     facts = load_reference("hwang2013").facts
     assert facts["char-output-one-vcpu"].value == 50800
     for name in ("char-output-one-vcpu", "char-output-four-vcpus"):
@@ -316,7 +318,7 @@ def findings(run: Comparison) -> RunFindings:
     return RunFindings(run, looks(run.arms, run.baseline), {}, ())
 
 
-def test_at_a_glance_stands_what_is_there_and_what_is_empty(
+def test_the_overview_table_shows_filled_and_empty_cells(
     comparison: Comparison, stated_by_name: dict[str, Stated]
 ) -> None:
     side = set_beside(comparison, load_reference("fayyad2013"))

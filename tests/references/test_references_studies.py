@@ -106,7 +106,7 @@ def test_a_source_that_no_study_repeats_says_so_in_the_report() -> None:
     )
 
 
-def test_the_source_with_a_bare_machine_in_one_figure_is_not_said_to_have_none() -> None:
+def test_a_source_with_a_bare_machine_in_one_figure_is_not_reported_as_having_none() -> None:
     reading = REFERENCES["hwang2013"].reading
     assert "measured no bare machine" not in reading
     assert "figure 9(e)" in reading

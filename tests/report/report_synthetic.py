@@ -41,7 +41,7 @@ from tare.events import (
     Skipped,
 )
 
-Fate = Literal["ok", "failed", "withheld"]
+CellStatus = Literal["ok", "failed", "withheld"]
 
 
 QUICK: dict[str, ArmSpec] = {
@@ -169,7 +169,7 @@ class Writer:
         self,
         number: int,
         *,
-        fates: dict[tuple[str, str], Fate] | None = None,
+        statuses: dict[tuple[str, str], CellStatus] | None = None,
         cells: tuple[CellSpec, ...] = CELLS,
         scenario: str = "pinned",
         series: bool = True,
@@ -180,7 +180,7 @@ class Writer:
         neighbour: bool = False,
         counters: bool = False,
     ) -> None:
-        fates = fates or {}
+        statuses = statuses or {}
         usable = [name for name, arm in self.arms.items() if arm.usable]
         self.random.shuffle(usable)
         self.log.append(
@@ -194,14 +194,14 @@ class Writer:
             boot = float(np.exp(host + self.random.normal(0, arm.spread)))
             for cell in cells:
                 for repeat in range(1, repeats + 1):
-                    fate = fates.get((name, cell.workload), "ok")
+                    status = statuses.get((name, cell.workload), "ok")
                     self._cell(
-                        number, name, arm, scenario, cell, repeat, boot, fate, reason, series,
+                        number, name, arm, scenario, cell, repeat, boot, status, reason, series,
                         counters,
                     )  # fmt: skip
             if neighbour:
                 self._neighbour(number, name, scenario)
-            failed = any(key[0] == name and fate == "failed" for key, fate in fates.items())
+            failed = any(key[0] == name and status == "failed" for key, status in statuses.items())
             self.log.append(
                 MachineStopped(
                     machine=machine,
@@ -247,15 +247,15 @@ class Writer:
 
     def _cell(
         self, block: int, name: str, arm: ArmSpec, scenario: str, spec: CellSpec, repeat: int,
-        boot: float, fate: Fate, reason: str, series: bool, counters: bool,
+        boot: float, status: CellStatus, reason: str, series: bool, counters: bool,
     ) -> None:  # fmt: skip
-        cell = f"b{block:03d}/{name}/{scenario}/{spec.told}"
+        cell = f"b{block:03d}/{name}/{scenario}/{spec.label}"
         cell += f"#{repeat}" if repeat > 1 else ""
         self.log.append(
             CellStarted(cell=cell, block=block, arm=name, scenario=scenario,
                         workload=spec.workload, parameters=spec.parameters)
         )  # fmt: skip
-        if fate == "ok":
+        if status == "ok":
             noise = boot * float(np.exp(self.random.normal(0, arm.spread / 2)))
             for observed in observations_of(self.random, cell, spec, arm, noise):
                 self.log.append(observed)
@@ -266,12 +266,12 @@ class Writer:
         self.log.append(
             CellFinished(
                 cell=cell,
-                status=fate,
-                reason="" if fate == "ok" else reason,
-                logs=() if fate == "ok" else ("machines/console.log: " + reason,),
+                status=status,
+                reason="" if status == "ok" else reason,
+                logs=() if status == "ok" else ("machines/console.log: " + reason,),
                 measured_s=1.4,
                 warnings=("the TSC is not invariant here",) if arm.emulated else (),
-                facts={"clock": {"drift_ppm": 3.1, "trusted": fate != "withheld"}},
+                facts={"clock": {"drift_ppm": 3.1, "trusted": status != "withheld"}},
             )
         )
 
@@ -331,17 +331,17 @@ def write_run(
     title: str = "Synthetic data, not measured: what this machine’s platforms cost",
     ended: Literal["complete", "stopped", "failed"] | None = "complete",
     seed: int = 7,
-    fates: dict[int, dict[tuple[str, str], Fate]] | None = None,
+    statuses: dict[int, dict[tuple[str, str], CellStatus]] | None = None,
     unfit: str = "",
     changes: tuple[str, ...] = (),
     **block: Any,
 ) -> Path:
-    """Write an invented run into ``folder``; ``fates`` maps block → (arm, workload) → status."""
+    """Write an invented run into ``folder``; ``statuses`` maps block → (arm, workload) → status."""
     writer = Writer(folder, arms or QUICK, seed, title)
     writer.begin(run=run, baseline=baseline, aa=aa, blocks=blocks, unfit=unfit, changes=changes)
     for number in range(1, blocks + 1):
         cut = ended is None and number == blocks
-        writer.block(number, fates=(fates or {}).get(number), cut=cut, **block)
+        writer.block(number, statuses=(statuses or {}).get(number), cut=cut, **block)
     writer.end(ended)
     return folder
 

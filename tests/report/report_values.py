@@ -38,7 +38,7 @@ class CellSpec:
     parameters: dict[str, Any]
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         """The end of its cells' names."""
         inside = ",".join(f"{k}={v}" for k, v in self.parameters.items())
         return f"{self.workload}[{inside}]"

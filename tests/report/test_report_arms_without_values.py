@@ -15,11 +15,13 @@ from tare.events.results import SkippedPart
 from tare.report import build_report
 
 
-def test_an_arm_that_could_run_and_has_no_values_is_told_why(tmp_path: Path) -> None:
+def test_an_arm_that_could_run_but_has_no_values_is_reported_with_the_reason(
+    tmp_path: Path,
+) -> None:
     """Its run was interrupted before, its parts were left out, or its cells failed."""
     names = ("tick", "switch", "memory-bandwidth", "numeric-sort")
     lost: Any = {block: {("qemu-em", name): "failed" for name in names} for block in range(1, 7)}
-    run = load_run(write_run(tmp_path / "run", blocks=6, fates=lost, series=False))
+    run = load_run(write_run(tmp_path / "run", blocks=6, statuses=lost, series=False))
 
     def first_screen(run: RunData) -> str:
         folder = tmp_path / f"page{len(run.cells)}{len(run.skipped)}"

@@ -51,7 +51,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Comparison]:
     folder = tmp_path_factory.mktemp("page")
-    write_run(folder, series=False, fates={3: {("oci", "switch"): "failed"}})
+    write_run(folder, series=False, statuses={3: {("oci", "switch"): "failed"}})
     run = load_run(folder)
     logs = folder / "machines" / run.machines[0].machine
     logs.mkdir(parents=True)
@@ -65,7 +65,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page whose cells have series and counters, and a machine that ended by itself."""
     folder = tmp_path_factory.mktemp("counted")
     write_run(
-        folder, blocks=3, counters=True, fates={2: {("oci", "switch"): "failed"}},
+        folder, blocks=3, counters=True, statuses={2: {("oci", "switch"): "failed"}},
         console=("Kernel panic", "not syncing"),
     )  # fmt: skip
     run = load_run(folder)

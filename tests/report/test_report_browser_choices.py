@@ -125,7 +125,9 @@ def test_every_column_sorts_both_ways_and_a_link_keeps_it(
     assert browser.complaints == []
 
 
-def test_of_two_runs_verdicts_narrow_and_the_keyboard_opens(browser: Browser, two: Path) -> None:
+def test_verdicts_of_two_runs_filter_the_table_and_the_keyboard_opens_a_row(
+    browser: Browser, two: Path
+) -> None:
     browser.open(two)
     verdicts = browser.run(
         "[...document.querySelector('[name=verdict]').options].map(e => e.value).filter(e => e)"

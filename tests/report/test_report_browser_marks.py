@@ -40,7 +40,7 @@ DARK = (
 )
 
 
-def with_courses(run: RunData, folder: Path) -> RunData:
+def with_response_times(run: RunData, folder: Path) -> RunData:
     """Return the run with the response times of each proxied cell, second by second."""
     times = {f"{name}_ns": [1e3, 2e3, 3e3] for name in ("mean", "median", "p99", "max")}
     counts = {"time_ns": [0, 10**9, 2 * 10**9], "completed": [10, 20, 30], "failed": [0, 0, 0]}
@@ -63,11 +63,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     jobs = load_run(write_jobs_run(folder / "jobs"))
     proxied = load_run(write_proxied_run(folder / "proxied"))
     other = load_run(
-        write_run(folder / "other", blocks=8, counters=True, fates={3: {("oci", "tick"): "failed"}})
+        write_run(
+            folder / "other", blocks=8, counters=True, statuses={3: {("oci", "tick"): "failed"}}
+        )
     )
     made = {
         "jobs": (jobs, [load_reference("li2013")]),
-        "proxied": (with_courses(proxied, folder), []),
+        "proxied": (with_response_times(proxied, folder), []),
         "other": (other, []),
     }
     return {

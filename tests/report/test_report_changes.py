@@ -74,7 +74,7 @@ def compared(run: SimulatedRun) -> dict[str, Comparison]:
     }
 
 
-def test_what_changed_is_told_and_what_did_not_rarely() -> None:
+def test_changes_are_reported_and_unchanged_metrics_rarely() -> None:
     """Pairs of runs whose guest costs as much before as after, and pairs with +10 %."""
     wrong = elsewhere = found = 0
     for seed in range(PAIRS):
@@ -198,7 +198,7 @@ def test_a_page_of_too_short_runs_says_so_first(tmp_path: Path) -> None:
     assert "Too few blocks for a verdict (3 of the 6 needed in each run)." in page
 
 
-def test_labels_that_do_not_fit_beside_marks_stand_whole_above_them() -> None:
+def test_labels_that_do_not_fit_next_to_marks_are_drawn_whole_above_them() -> None:
     names = [f"switch threads=100 · latency {word}" for word in ("median", "max")]
     marks = [
         ChangeMark(name, "oci", False, "preliminary", (1.1, 0, math.inf), "") for name in names
@@ -282,7 +282,7 @@ def of_arms(number: int, *arms: str, workload: str = "work") -> Comparison:
         ),
     ],
 )
-def test_runs_with_nothing_in_common_are_told_what_they_lack(
+def test_runs_with_nothing_in_common_are_refused_with_the_reason(
     before: Comparison, after: Comparison, says: str, hint: str
 ) -> None:
     with pytest.raises(InputError, match=says) as raised:

@@ -61,7 +61,7 @@ def test_it_says_what_was_used(network: Any, nic: Any, words: str) -> None:
         (True, ""),
     ],
 )
-def test_what_memory_a_machine_was_kept_to_is_told(memory: Any, words: str) -> None:
+def test_the_memory_limit_of_a_machine_is_reported(memory: Any, words: str) -> None:
     assert memory_words({"memory": memory}) == words
     assert memory_words({}) == ""
 
@@ -71,7 +71,7 @@ def test_no_record_makes_it_fail(placement: dict[str, Any]) -> None:
     assert isinstance(connection_words(placement), str)
 
 
-def test_a_network_that_tare_did_not_make_is_told_as_shared() -> None:
+def test_an_existing_network_is_reported_as_shared() -> None:
     words = connection_words({"network": {"way": "given", "mtu": 9000, "address": "192.0.2.9"}})
     shared = "the host’s own network, which others share"
     assert words == f"given ({shared}, packets of up to 9000 bytes)"

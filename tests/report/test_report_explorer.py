@@ -50,7 +50,7 @@ def test_it_holds_the_verdicts_of_the_analysis_against_every_arm(comparison: Com
 
 
 def test_values_stand_by_block_and_gaps_stay_gaps(tmp_path: Path) -> None:
-    write_run(tmp_path, series=False, blocks=3, fates={2: {("oci", "switch"): "failed"}})
+    write_run(tmp_path, series=False, blocks=3, statuses={2: {("oci", "switch"): "failed"}})
     comparison = compare_every_pair(load_run(tmp_path))
     data = data_of(comparison)
     assert data["blocks"] == [[0, 1], [0, 2], [0, 3]]
@@ -74,7 +74,7 @@ def test_of_many_values_those_of_headline_metrics_are_kept(
     assert 0 < len(data_of(comparison)["values"]) < whole
 
 
-def test_logs_are_linked_where_they_lie_beside_the_page(tmp_path: Path) -> None:
+def test_logs_are_linked_when_they_are_next_to_the_page(tmp_path: Path) -> None:
     write_run(tmp_path, series=False, blocks=2)
     run = load_run(tmp_path)
     place = tmp_path / "machines" / run.machines[0].machine
@@ -91,7 +91,7 @@ def test_hostile_names_end_no_script(tmp_path: Path) -> None:
     evil = "</script><!--" + hostile()
     write_run(
         tmp_path, arms={"bare": QUICK["bare"], evil: QUICK["oci"]}, aa=None, blocks=2, series=False,
-        fates={2: {(evil, "tick"): "failed"}}, reason=json_hostile(),
+        statuses={2: {(evil, "tick"): "failed"}}, reason=json_hostile(),
     )  # fmt: skip
     data = data_of(compare_every_pair(load_run(tmp_path)))
     assert evil in data["arms"]

@@ -35,7 +35,7 @@ def boots(shape: float) -> list[Histogram]:
     return found
 
 
-def test_levels_and_the_shapes_they_rest_on_are_told_or_why_not(
+def test_tail_levels_and_their_shapes_are_reported_or_the_reason_for_none(
     made: tuple[Comparison, Pooled],
 ) -> None:
     comparison, series = made

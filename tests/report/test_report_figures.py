@@ -330,7 +330,7 @@ def test_many_figures_come_back_in_order_with_all_their_files(tmp_path: Path) ->
     assert len(list(tmp_path.iterdir())) == 27
 
 
-def test_only_what_is_asked_for_is_drawn_beside_svg(tmp_path: Path) -> None:
+def test_only_requested_formats_are_drawn_in_addition_to_svg(tmp_path: Path) -> None:
     drawn = draw([simple(1)], tmp_path, ("png",))
     (figure,) = drawn.values()
     assert {path.suffix for path in tmp_path.iterdir()} == {".svg", ".png"}

@@ -84,7 +84,7 @@ def test_openmetrics_text_has_one_sample_a_line(checked: tuple[Checked, ...]) ->
     assert [line.rsplit(" ", 1)[1] for line in samples[-3:]] == ["1.0", "3.0", "0.0"]
 
 
-def test_other_programs_parsers_read_what_is_told(checked: tuple[Checked, ...]) -> None:
+def test_parsers_of_other_programs_read_each_output_format(checked: tuple[Checked, ...]) -> None:
     """JUnit, OpenMetrics and Markdown by the parsers of those who read them."""
     suite = JUnitXml.fromstring(FORMATS["junit"](checked).encode())
     assert (suite.tests, suite.failures, suite.skipped, suite.errors) == (3, 1, 1, 0)
@@ -173,7 +173,7 @@ def test_runs_are_compared_by_effects_and_many_by_what_they_say_together(
     assert ElementTree.parse(out).getroot().get("tests") == "2"
 
 
-def test_what_is_told_without_gates_goes_where_out_says(
+def test_output_without_gates_goes_to_the_file_that_out_names(
     runs: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
     out = tmp_path / "told.txt"
@@ -209,7 +209,7 @@ def test_gates_use_how_far_runs_of_one_set_up_differ(
     assert tare(*gate, "--repeat-run", runs[0]).returncode == 2
 
 
-def test_wrong_input_is_told_with_status_two(runs: tuple[Path, Path, Path]) -> None:
+def test_wrong_input_is_reported_with_status_two(runs: tuple[Path, Path, Path]) -> None:
     for arguments in (
         (runs[0], "--gate", GATES[0]),
         (*runs[:2], "--gate", "switch latency"),

@@ -75,7 +75,7 @@ def printed(comparison: Comparison) -> str:
     return " ".join(out.getvalue().split())
 
 
-def test_a_difference_has_a_sign_and_its_baseline_beside_it(tmp_path: Path) -> None:
+def test_a_difference_has_a_sign_and_its_baseline_next_to_it(tmp_path: Path) -> None:
     bare: Values = [5.0, 6.0, 4.0, 0.0, 6.0, 5.0, 4.0, 6.0]
     found = compared(tmp_path, bare, [15.0 + n % 3 for n in range(8)])
     assert arm_sentences(found) == {"kvm": "Work worse by +11.4 (work/what)."}
@@ -86,7 +86,7 @@ def test_a_difference_has_a_sign_and_its_baseline_beside_it(tmp_path: Path) -> N
     assert "With a sign: a difference" in text
 
 
-def test_losses_in_a_few_boots_are_told_with_their_mean_and_their_share(tmp_path: Path) -> None:
+def test_losses_in_a_few_boots_are_reported_with_their_mean_and_share(tmp_path: Path) -> None:
     lost: Values = [3000.0 if block in (2, 7, 11, 15, 18) else 0.0 for block in range(20)]
     found = compared(tmp_path, [0.0] * 20, lost, kind="tail")
     assert found.headlines[0].verdict == "inconclusive"
@@ -96,7 +96,7 @@ def test_losses_in_a_few_boots_are_told_with_their_mean_and_their_share(tmp_path
     assert "kvm: boots with any: kvm in 5 of 20, interval 8.7 to 49.1 %" in printed(found)
 
 
-def test_slow_boots_and_lost_cells_are_told_before_the_table(tmp_path: Path) -> None:
+def test_slow_boots_and_lost_cells_are_reported_before_the_table(tmp_path: Path) -> None:
     (tmp_path / "slow").mkdir()
     bare: Values = [1.0 + 0.001 * (n % 5) for n in range(12)]
     slow: Values = [3.0 if n == 5 else 1.0 + 0.001 * (n % 4) for n in range(12)]

@@ -138,7 +138,7 @@ def test_each_arms_finding_names_the_part_that_was_the_limit(tmp_path: Path) -> 
     assert "link" not in words["kvm"]
 
 
-def test_where_capacity_is_not_known_loss_is_told_in_cpu_time_and_in_latency(
+def test_unknown_capacity_reports_the_loss_in_cpu_time_and_latency(
     tmp_path: Path,
 ) -> None:
     by_arm = found(tmp_path, "kvm")
@@ -171,7 +171,9 @@ def test_latency_beyond_what_an_arm_carries_is_no_loss_but_overload(tmp_path: Pa
     assert "an answer takes" not in words
 
 
-def test_the_hosts_interrupts_and_haproxys_own_words_stand_beside_its_time(tmp_path: Path) -> None:
+def test_host_interrupts_and_haproxys_own_figures_are_reported_next_to_its_time(
+    tmp_path: Path,
+) -> None:
     run = load_run(write_proxied_run(tmp_path))
     section = LoadBalancer().data(ReportData([run], compare([run])))
     assert section is not None
@@ -251,7 +253,7 @@ def test_cells_that_differ_by_more_than_the_size_are_never_averaged(tmp_path: Pa
     assert not any("cipher" in title for title in titles)
 
 
-def test_nothing_is_said_of_a_full_link_but_where_there_is_one(tmp_path: Path) -> None:
+def test_a_full_link_is_reported_only_when_there_is_one(tmp_path: Path) -> None:
     # Three blocks that differ by a tenth each do not show it.
     assert (
         "More blocks are needed to show whether the link of 1.00 Gbit/s was full: 1"
@@ -320,7 +322,7 @@ def test_rate_times_and_probe_are_drawn_over_the_seconds_of_the_load(tmp_path: P
     assert over_time_figures([run], ARMS, looks(list(ARMS), "bare")) == ()
 
 
-def test_a_proxy_that_stands_still_leaves_a_gap_in_the_line_of_its_rate() -> None:
+def test_a_stopped_proxy_leaves_a_gap_in_the_line_of_its_rate() -> None:
     # 20 requests in each tenth of a second, but for three of them.
     steps = tuple(Step(0.1 * n, 20, 0, *4 * (0.01,)) for n in range(10) if n not in (4, 5, 6))
     timeline = Timeline("r", "c", 1, "bare", "s", "w", "{}", False, 0.1, steps)
@@ -374,7 +376,7 @@ def test_ticks_hold_all_values(values: list[float]) -> None:
     assert len(ticks) <= 8
 
 
-def test_a_figure_tells_those_who_hear_it_what_is_at_least_so_much() -> None:
+def test_a_figures_text_alternative_marks_lower_bounds() -> None:
     marks = [Mark("bare", False, 0, 100.0, True), Mark("bare", False, 1024, 50.0)]
     figure = over_size_figure("f", "t", marks, looks(["bare"], "bare"), "1/s")
     assert figure.description == "bare, 0 B: at least 100/s; bare, 1 KiB: 50.0/s"
@@ -394,7 +396,7 @@ def test_owners_in_one_bar_have_colours_of_their_own() -> None:
         assert len({inks[part.who] for part in each.parts}) == len(each.parts)
 
 
-def test_a_lower_bound_of_nothing_states_nothing() -> None:
+def test_a_lower_bound_of_zero_makes_no_statement() -> None:
     marks = [Mark("bare", False, 0, 0.0, least=True), Mark("bare", False, 1024, 5e6, least=True)]
     figure = over_size_figure("f", "t", marks, looks(["bare"], "bare"), "B/s")
     assert "at least 0" not in figure.description and "1 KiB: at least 5.00 MB/s" in (

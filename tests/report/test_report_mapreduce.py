@@ -102,7 +102,7 @@ def test_a_process_bound_to_one_cpu_of_its_host_is_limited_by_that_one() -> None
     assert use_of(placed, PHASES[0]).limit == "nothing of these"
 
 
-def test_arms_are_told_apart() -> None:
+def test_arms_are_distinguished() -> None:
     found = uses(monitor("kvm", cpu_until=24.0, disk_from=99.0))
     found += uses(monitor("xen", cpu_until=0.0, disk_from=0.0))
     assert finding(found) == (
@@ -137,7 +137,7 @@ def test_a_phase_close_to_a_limit_is_rarely_called_limited() -> None:
     )
 
 
-def test_what_differs_between_numbers_of_slaves_is_told_of_each() -> None:
+def test_limits_that_differ_between_numbers_of_slaves_are_reported_for_each() -> None:
     full = uses(monitor(cpu_until=24.0, disk_from=99.0))[0]
     # As li2013 found: one slave waits for its CPU, and four for the disk that they share.
     limits: dict[str, Limit] = {"one": "CPU", "three": "disk", "four": "disk"}
@@ -157,7 +157,7 @@ def test_what_differs_between_numbers_of_slaves_is_told_of_each() -> None:
     assert finding([*found, *split]) == words
 
 
-def test_what_differs_between_works_and_engines_is_told_of_each() -> None:
+def test_limits_that_differ_between_jobs_and_engines_are_reported_for_each() -> None:
     full = replace(uses(monitor(cpu_until=24.0, disk_from=99.0))[0], step="query")
     works: list[tuple[str, str, Limit]] = [
         ("aggregate", "hive", "CPU"),
@@ -212,7 +212,7 @@ def effect(metric: str, estimate: float, unit: str = "B/s") -> Effect:
     return Effect(**{**empty, **given})  # type: ignore[arg-type]
 
 
-def test_the_disk_without_hadoop_stands_beside_testdfsio() -> None:
+def test_testdfsio_is_compared_with_the_disk_without_hadoop() -> None:
     found = [effect("written", 0.5), effect("write-throughput", 0.4), effect("read", 0.9)]
     # What jobs wrote is bytes, and no rate of a disk.
     (check,) = cross_checks([*found, effect("written", 7.0, unit="B")])
@@ -229,14 +229,14 @@ def lead_of(folder: Path, caches: Caches | None = None) -> str:
     return found.lead
 
 
-def test_caches_that_were_dropped_are_told_and_so_are_few_blocks(tmp_path: Path) -> None:
+def test_dropped_caches_and_few_blocks_are_reported(tmp_path: Path) -> None:
     lead = lead_of(tmp_path)
     sentence = "Page caches of the machines and their hosts were dropped before each measured step."
     assert sentence in lead
     assert lead.endswith("3 blocks are few: all this is preliminary.")
 
 
-def test_caches_that_were_left_are_told_with_their_steps(tmp_path: Path) -> None:
+def test_kept_caches_are_reported_with_their_steps(tmp_path: Path) -> None:
     left = "Page caches were kept before terasort sort"
     every = lead_of(tmp_path / "every", {arm: [] for arm in SLOWER})
     assert f"{left}: data that is read there may come from memory." in every
@@ -245,7 +245,7 @@ def test_caches_that_were_left_are_told_with_their_steps(tmp_path: Path) -> None
     assert f"{left} in some cells: " in some and "were dropped before terasort sort." in some
 
 
-def test_caches_that_could_not_be_dropped_are_told_with_arm_and_reason(tmp_path: Path) -> None:
+def test_caches_that_could_not_be_dropped_are_reported_with_arm_and_reason(tmp_path: Path) -> None:
     kept = [{"guest": "not dropped: Read-only file system", "dropped": "nothing"}, DROPPED]
     lead = lead_of(tmp_path, {"kvm": kept})
     assert (
@@ -285,7 +285,7 @@ def test_idle_time_never_counts_as_use(
         assert "CPU" not in limit
 
 
-def test_phases_are_shaded_where_they_lie_behind_every_panel() -> None:
+def test_phases_are_shaded_behind_every_panel() -> None:
     watched = monitor(cpu_until=11.0, disk_from=12.0)
     figure = monitoring_figure(watched, name="m")
     assert figure.spec is not None and watched.length_s == 24.0

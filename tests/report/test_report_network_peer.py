@@ -22,7 +22,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunData:
     return load_run(write_realtime_run(folder, {"alone": SCENARIOS["one-to-all"]}))
 
 
-def told(run: RunData, peer: dict[str, Any] | None, workload: str = "net-stream") -> str:
+def peer_words(run: RunData, peer: dict[str, Any] | None, workload: str = "net-stream") -> str:
     alone = {
         **SCENARIOS["one-to-all"],
         **({"machines": {"peer": peer}} if peer is not None else {}),
@@ -36,15 +36,15 @@ def told(run: RunData, peer: dict[str, Any] | None, workload: str = "net-stream"
 
 
 def test_a_process_of_the_host_is_named_as_such(run: RunData) -> None:
-    assert told(run, None) == "a process on the machine’s own host (alone)"
+    assert peer_words(run, None) == "a process on the machine’s own host (alone)"
 
 
 def test_a_machine_is_named_with_its_host(run: RunData) -> None:
-    assert told(run, {"on": "other"}) == "a machine on other (alone)"
-    assert told(run, {}) == "a machine on the same host (alone)"
+    assert peer_words(run, {"on": "other"}) == "a machine on other (alone)"
+    assert peer_words(run, {}) == "a machine on the same host (alone)"
 
 
-def test_what_no_bridge_isolates_is_told_so_of_its_arms_alone(run: RunData) -> None:
+def test_missing_isolation_is_reported_only_for_the_arms_concerned(run: RunData) -> None:
     first = run.arms[0]
     machines = tuple(
         replace(each, placement={**each.placement, "network": {"way": "given"}})
@@ -52,12 +52,12 @@ def test_what_no_bridge_isolates_is_told_so_of_its_arms_alone(run: RunData) -> N
         else each
         for each in run.machines
     )
-    given = told(replace(run, machines=machines), None)
+    given = peer_words(replace(run, machines=machines), None)
     assert "over a network that Tare did not make" in given and "others share it" in given
     # The other arms have a peer as ever.
     assert "a process on the machine’s own host (alone)" in given
-    assert "did not make" not in told(replace(run, machines=machines), {})
+    assert "did not make" not in peer_words(replace(run, machines=machines), {})
 
 
-def test_without_a_network_nothing_is_said(run: RunData) -> None:
-    assert told(run, None, "switch") == ""
+def test_without_a_network_no_peer_is_reported(run: RunData) -> None:
+    assert peer_words(run, None, "switch") == ""

@@ -129,7 +129,7 @@ def test_the_page_reports_that_few_blocks_show_little_of_their_order(quick: Quic
     assert not any("show a dependence only" in line for line in of_many)
 
 
-def test_files_beside_the_page_exist_and_are_what_they_claim(quick: Quick) -> None:
+def test_files_next_to_the_page_exist_and_are_what_they_claim(quick: Quick) -> None:
     folder, _, _ = quick
     begins = {".svg": b"<svg", ".png": b"\x89PNG", ".pdf": b"%PDF"}
     figures = sorted((folder / "figures").iterdir())
@@ -169,7 +169,7 @@ def test_a_partial_run_says_so_at_the_top(tmp_path: Path, ended: Ended) -> None:
         assert f"tare resume {tmp_path}" in page.words
 
 
-def test_how_scenarios_were_adapted_to_the_host_is_said(quick: Quick) -> None:
+def test_the_page_reports_how_scenarios_were_adapted_to_the_host(quick: Quick) -> None:
     folder, _, _ = quick
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "pinned: 1 cpu-load neighbour to fill a host of 2 CPUs" in page
@@ -184,7 +184,7 @@ def test_failed_and_withheld_cells_are_shown_with_reason_and_console(tmp_path: P
         tmp_path,
         blocks=3,
         series=False,
-        fates={2: {("oci", "switch"): "failed"}, 3: {("qemu-pv", "tick"): "withheld"}},
+        statuses={2: {("oci", "switch"): "failed"}, 3: {("qemu-pv", "tick"): "withheld"}},
         reason="Kernel panic - not syncing: no init found",
         console=("[    1.2] Kernel panic - not syncing", "[    1.3] ---[ end ]---"),
     )
@@ -197,7 +197,7 @@ def test_failed_and_withheld_cells_are_shown_with_reason_and_console(tmp_path: P
 def test_all_failed_is_a_report_without_numbers(tmp_path: Path) -> None:
     everything: dict[tuple[str, str], Fate] = {(arm, cell): "failed" for arm in QUICK for cell in
                   ("tick", "switch", "memory-bandwidth", "numeric-sort")}  # fmt: skip
-    page, comparison = report(tmp_path, blocks=1, fates={1: everything})
+    page, comparison = report(tmp_path, blocks=1, statuses={1: everything})
     assert comparison.effects == ()
     assert "Nothing was measured: no cell ended well." in page.words
     assert page.faults == []
@@ -206,7 +206,7 @@ def test_all_failed_is_a_report_without_numbers(tmp_path: Path) -> None:
 def test_without_values_of_the_baseline_nothing_is_compared(tmp_path: Path) -> None:
     lost: dict[tuple[str, str], Fate] = {("bare", cell): "failed" for cell in
             ("tick", "switch", "memory-bandwidth", "numeric-sort")}  # fmt: skip
-    page, _ = report(tmp_path, blocks=2, fates={1: lost, 2: lost}, series=False, aa=None)
+    page, _ = report(tmp_path, blocks=2, statuses={1: lost, 2: lost}, series=False, aa=None)
     assert "No comparison: the baseline bare has no values" in page.words
     assert "qemu-pv (emulated)" in page.words
 
@@ -228,7 +228,7 @@ def test_outside_text_stays_text(tmp_path: Path) -> None:
         blocks=2,
         title=evil,
         run=evil,
-        fates={2: {(evil, "tick"): "failed"}},
+        statuses={2: {(evil, "tick"): "failed"}},
         reason=json_hostile(),
         console=(json_hostile(), "</pre></details><script>alert(3)</script>"),
     )
@@ -280,7 +280,7 @@ def test_hyphenated_names_stay_whole_and_escaped() -> None:
     assert unbroken("By `release` a-b") == 'By <code>release</code> <span class="nb">a-b</span>'
 
 
-def test_an_unfit_host_is_told_at_the_top(tmp_path: Path) -> None:
+def test_an_unfit_host_is_reported_at_the_top(tmp_path: Path) -> None:
     page, _ = report(tmp_path, blocks=2, series=False, unfit="100% of the CPUs' time is in use")
     first = page.words.index("The host was not fit for measuring (load).")
     assert (
@@ -295,7 +295,7 @@ def test_a_run_with_changes_says_how_to_do_just_that_again(tmp_path: Path) -> No
     assert "Changed on the command line" in page.words
 
 
-def test_a_baseline_that_ran_elsewhere_is_told_with_what_it_means(tmp_path: Path) -> None:
+def test_a_baseline_under_a_hypervisor_is_reported_with_its_consequence(tmp_path: Path) -> None:
     mark = "in dom0 under Xen, not on the bare machine"
     arms = {**QUICK, "bare": replace(QUICK["bare"], mark=mark)}
     page, _ = report(tmp_path, blocks=2, series=False, arms=arms)

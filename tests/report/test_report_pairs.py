@@ -72,7 +72,7 @@ def test_another_baseline_turns_the_whole_report(tmp_path: Path) -> None:
     assert "bare, bare-again, oci" in wrong.stderr
 
 
-def test_the_terminal_tells_all_pairs(made: Made) -> None:
+def test_the_terminal_lists_all_pairs(made: Made) -> None:
     folder, _, _, pairs = made
     done = tare("compare", folder, "--pairs")
     assert done.returncode == 0, done.stderr

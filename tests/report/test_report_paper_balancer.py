@@ -63,7 +63,7 @@ def texts(draft: PaperDraft) -> list[list[str]]:
     return [[cell.text for cell in row] for row in draft.table.rows]
 
 
-def test_a_hypervisors_own_figure_is_of_the_arms_like_it_beside_the_bare_machine(
+def test_a_figure_about_one_hypervisor_shows_its_arms_and_the_bare_machine(
     tmp_path: Path,
 ) -> None:
     found = drafts(run_of(tmp_path, kvm={"platform": "qemu", "options": VIRTIO}))
@@ -106,7 +106,7 @@ def test_no_loss_is_drawn_where_an_end_was_the_limit(tmp_path: Path) -> None:
     assert all(row[2].startswith("at least ") == (row[0] != "bare") for row in rates)
 
 
-def test_where_the_time_went_stands_beside_what_the_comments_say(tmp_path: Path) -> None:
+def test_cpu_time_by_owner_is_shown_next_to_the_sources_comments(tmp_path: Path) -> None:
     xen = {"platform": "xen", "options": {**XEN, "switch": "openvswitch"}}
     found = drafts(run_of(tmp_path, kvm=xen))
     rows = texts(found[OVS])

@@ -46,7 +46,7 @@ def test_over_size_stand_all_sizes_of_one_scenario_in_their_order() -> None:
     assert found == [part("two", 7), part("two", 9)]
 
 
-def test_over_size_stands_no_work_of_one_size_beside_what_has_several() -> None:
+def test_a_figure_over_size_leaves_out_jobs_of_a_single_size() -> None:
     several = [part("two", 9), part("two", 5)]
     assert telling([part("two", 7, replication=1), *several], MADE, "size") == several[::-1]
     # Where no work has several, all that was done on most slaves is shown.
@@ -55,7 +55,7 @@ def test_over_size_stands_no_work_of_one_size_beside_what_has_several() -> None:
     assert len(telling(one, MADE, "size")) == 2
 
 
-def test_over_slaves_stands_no_work_that_was_done_on_one_number_of_them() -> None:
+def test_a_figure_over_slaves_leaves_out_jobs_with_a_single_number_of_slaves() -> None:
     same = [part("one"), part("two")]
     assert telling([part("two", 9), *same, part("two", 5, replication=1)], MADE, "slaves") == same
     assert telling([part("two-apart", 7), *same], MADE, "hosts") == []
@@ -84,7 +84,7 @@ def test_nothing_is_shown_that_was_not_measured_nor_twice(parts: list[Part], ove
     assert len(found) == len(set(found))
 
 
-def test_every_table_of_jobs_tells_copies_and_bytes_written(
+def test_every_table_of_jobs_lists_copies_and_bytes_written(
     run: tuple[Comparison, tuple[Monitor, ...]],
 ) -> None:
     comparison, watched = run
@@ -126,7 +126,7 @@ def test_bars_over_size_are_in_the_order_of_sizes_though_blocks_are_in_none(
         assert sizes == [number * 1_000_000_000 for number in (5, 10, 15, 20, 25)]
 
 
-def test_what_a_figure_has_no_room_for_is_in_its_table_and_told(
+def test_rows_that_do_not_fit_a_figure_are_in_its_table_and_reported(
     run: tuple[Comparison, tuple[Monitor, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     comparison, _ = run
@@ -164,7 +164,7 @@ def test_the_throughput_that_explains_terasort_is_terasorts() -> None:
         assert (FIGURES[number].workloads, FIGURES[number].step) == (("terasort",), "sort")
 
 
-def test_what_was_not_measured_is_said_in_words(
+def test_unmeasured_values_are_explained_in_words(
     run: tuple[Comparison, tuple[Monitor, ...]],
 ) -> None:
     comparison, _ = run

@@ -32,13 +32,13 @@ def on(comparison: Comparison, host: dict[str, Any]) -> Comparison:
         ({**HOST, "memory_bytes": 2 * 25_276_510_208}, True),
     ],
 )
-def test_runs_on_different_hosts_are_told_so(host: dict[str, Any], other: bool) -> None:
+def test_runs_on_different_hosts_are_reported_as_such(host: dict[str, Any], other: bool) -> None:
     """An effect that differs from host to host looks like a change, which no interval covers."""
     caveats = " ".join(doubts_of(on(run(1), HOST), on(run(2), host)))
     assert ("made on different hosts" in caveats) is other
 
 
-def test_what_an_arm_lost_from_one_run_to_the_other_is_told(tmp_path: Path) -> None:
+def test_results_that_an_arm_lost_between_two_runs_are_reported(tmp_path: Path) -> None:
     """All its cells failed after: a table of what both have would say nothing of it."""
 
     def dead(event: Event) -> Event:

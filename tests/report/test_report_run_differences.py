@@ -117,7 +117,7 @@ def test_what_differs_comes_first_in_text() -> None:
     assert lines[1].startswith("Note: The runs were started with different options: (none) → --set")
 
 
-def test_what_differs_is_said_of_three_runs_too() -> None:
+def test_differences_between_three_runs_are_reported_too() -> None:
     console = Console(file=StringIO(), width=200)
     render_pooled([run(1), run(2), with_study(run(3), nicer)], console)
     first, *rest = console.file.getvalue().splitlines()  # type: ignore[attr-defined]

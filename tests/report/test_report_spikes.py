@@ -65,7 +65,7 @@ def test_causes_are_counted_and_summed_for_each_arm() -> None:
     assert "preempted" in table.csv()
 
 
-def test_a_cell_that_is_summed_up_tells_the_same_with_its_longest_gap_alone() -> None:
+def test_a_summarised_cell_reports_the_same_from_its_longest_gap() -> None:
     many = cell_of("kvm", *[(TIMER, 9_000)] * 50, (NEIGHBOUR, 4_000_000), *[(UNEXPLAINED, 70)] * 50)
     cells = [QEMU, many, BARE, replace(BARE, matched=Matched((), 0, 20, 0, None))]
     brief = [summed(cell) for cell in cells]
@@ -94,7 +94,7 @@ def test_the_share_explained_and_the_clocks_error_are_stated() -> None:
     assert "97.5%" in _lead([QEMU])
 
 
-def test_what_was_not_recorded_or_lost_is_told_with_its_reason() -> None:
+def test_missing_and_lost_recordings_are_reported_with_the_reason() -> None:
     absent = replace(QEMU, matched=None, reason="tracing the host's scheduler needs root")
     notes = " ".join(_notes([absent, absent, replace(BARE, lost_events=3, steal_s=0.5)]))
     assert "2 cells not recorded: tracing the host's scheduler needs root." in notes

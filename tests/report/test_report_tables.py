@@ -19,7 +19,7 @@ from tare.report.sections.results import effects_table, summaries_table
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     folder = tmp_path_factory.mktemp("tables")
-    write_run(folder, blocks=4, series=False, fates={2: {("oci", "tick"): "failed"}})
+    write_run(folder, blocks=4, series=False, statuses={2: {("oci", "tick"): "failed"}})
     return arrange(comparison_of(folder))
 
 

@@ -75,7 +75,7 @@ def test_arms_whose_cells_failed_are_named(tmp_path: Path) -> None:
         }
         for block in range(1, 7)
     }
-    write_run(tmp_path, series=False, fates=lost, blocks=6)  # type: ignore[arg-type]
+    write_run(tmp_path, series=False, statuses=lost, blocks=6)  # type: ignore[arg-type]
     text = " ".join(printed(comparison_of(tmp_path)).split())
     assert (
         "oci: 12 of its 30 cells failed, in 6 of 6 boots (54 % to 100 % of all boots); of" in text
@@ -83,6 +83,6 @@ def test_arms_whose_cells_failed_are_named(tmp_path: Path) -> None:
     assert "qemu-em (emulated) has no values: 30 cells failed (the guest panicked)." in text
 
 
-def test_nothing_to_compare_is_said(tmp_path: Path) -> None:
+def test_a_run_with_nothing_to_compare_is_reported(tmp_path: Path) -> None:
     write_run(tmp_path, arms={"bare": ArmSpec()}, aa=None, blocks=2, series=False)
     assert "No comparison" in printed(comparison_of(tmp_path))

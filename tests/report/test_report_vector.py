@@ -93,7 +93,7 @@ def test_marks_are_where_they_were_put(x: float, y: float, x2: float, y2: float)
     assert [float(each) for each in place.groups()] == pytest.approx([x, y], abs=0.0051)
 
 
-def test_what_is_said_of_a_mark_lies_over_what_is_drawn_under_it() -> None:
+def test_a_marks_tooltip_is_drawn_over_the_marks_below() -> None:
     canvas = Canvas(10)
     canvas.text(1, 1, "text")
     canvas.point(1, 1, TIE, "circle")

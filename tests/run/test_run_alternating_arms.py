@@ -36,7 +36,7 @@ workloads:
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=4),
     st.integers(0, 3),
 )
-def test_turns_come_in_pairs_once_both_are_abreast(
+def test_turns_come_in_pairs_once_both_arms_are_in_sync(
     before: list[tuple[int, int]], rounds: int
 ) -> None:
     """Each side takes so many turns in each cell, as long as its search lasts; then rounds."""

@@ -267,7 +267,9 @@ def test_a_failed_installation_leaves_no_service_masked(computer: AptRoot) -> No
     assert log.read_text().splitlines()[-1] == "systemctl unmask --quiet web.service web.socket"
 
 
-def test_old_lists_are_told_from_fresh_ones(computer: AptRoot, set_age: Callable[[], None]) -> None:
+def test_outdated_package_lists_are_distinguished_from_current_ones(
+    computer: AptRoot, set_age: Callable[[], None]
+) -> None:
     computer.installs(LIBC)
     assert not Apt().lists_are_fresh()
     computer.offers(DEBIAN)

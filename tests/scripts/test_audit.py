@@ -50,7 +50,7 @@ def test_the_status_says_what_is_known(python: str, rust: str, status: int, tmp_
 
 
 @pytest.mark.parametrize(("status", "ends"), [(0, 0), (1, 1), (3, 0)])
-def test_ci_goes_on_where_nobody_could_be_asked_and_ends_where_faults_are_known(
+def test_ci_continues_when_no_database_answers_and_fails_when_faults_are_known(
     status: int, ends: int
 ) -> None:
     asked = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if "audit" in line]

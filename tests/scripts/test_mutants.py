@@ -108,7 +108,7 @@ def test_the_agents_mistakes_are_drawn_by_a_seed_and_counted(
     assert ("unnoticed in the agent: src/" in capsys.readouterr().out) == (counted > noticed)
 
 
-def test_what_is_explained_of_the_agent_is_not_counted_wherever_it_stands(
+def test_explained_mutants_of_the_agent_are_not_counted_on_any_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(agent, "cargo_mutants", lambda: tool(tmp_path, "Success"))
@@ -120,7 +120,7 @@ def test_what_is_explained_of_the_agent_is_not_counted_wherever_it_stands(
     assert "to explain it: agent/src/measure/clock.rs: replace - with + in Anchor" in output
 
 
-def test_an_agent_whose_tests_fail_as_it_is_tells_nothing(
+def test_an_agent_whose_unchanged_tests_fail_gives_no_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent, "cargo_mutants", lambda: tool(tmp_path, "Failure"))

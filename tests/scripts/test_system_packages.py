@@ -167,7 +167,7 @@ def test_no_install_lists_and_changes_nothing(
     ]
 
 
-def test_a_host_without_apt_is_told_what_to_type_and_goes_on(
+def test_a_host_without_apt_gets_the_command_to_type_and_set_up_continues(
     computer: AptRoot, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Apt, "works_here", lambda self: False)
@@ -373,7 +373,7 @@ def test_a_distributions_package_manager_is_known_by_its_names(text: str, manage
         assert "qemu-system-x86_64" in words and "qemu-system-x86 runc" in words
 
 
-def test_apt_is_never_told_to_answer_yes_by_a_user_who_copies_a_hint() -> None:
+def test_hints_for_apt_never_contain_the_option_to_answer_yes() -> None:
     command = programs.INSTALLERS["apt"]
     assert "--no-remove" in command and "-y" not in command.split()
 

@@ -47,7 +47,7 @@ def torture(fault: str, seed: int, home: Path) -> Verdict:
         if fault not in faults.ENDS_ALL:
             wrong += _gone_on_with(trial)
         wrong += [
-            f"traceback of {each.words[0]}" for each in trial.said if "Traceback" in each.text
+            f"traceback of {each.words[0]}" for each in trial.ends if "Traceback" in each.text
         ]
         wrong += unreasoned(trial.events())
         left += _settled(trial)
@@ -72,11 +72,11 @@ def _gone_on_with(trial: Trial) -> list[str]:
         if not any(event["type"] == "run_started" for event in events):
             return wrong
         if trial.tare("verify", str(trial.folder)).status != 0:
-            wrong.append(f"verify: {trial.said[-1].text[-200:]}")
+            wrong.append(f"verify: {trial.ends[-1].text[-200:]}")
         if events[-1]["type"] == "run_finished" and events[-1]["status"] == "complete":
             return wrong
         trial.tare("resume", str(trial.folder))
-    last = trial.said[-1]
+    last = trial.ends[-1]
     return [*wrong, f"it never became complete: {last.words[0]} {last.status} {last.text[-300:]}"]
 
 

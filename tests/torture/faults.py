@@ -13,21 +13,21 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
-from torture.judging import Event, ends, measured_through, open_cells, told_of_death
+from torture.judging import Event, ends, measured_through, open_cells, reports_death
 
 if TYPE_CHECKING:
-    from torture.trial import Said, Trial
+    from torture.trial import CommandEnd, Trial
 
 GO_ON = "tare resume"
 REPORT = "tare report"
 WAIT_S = 90.0
 LEAST_STOP_S, MOST_STOP_S = 3.0, 5.0
 """Longer than the look of :mod:`tare.run.probes.standstill` and its least standstill together."""
-Judge = Callable[["Said", list[Event]], list[str]]
+Judge = Callable[["CommandEnd", list[Event]], list[str]]
 """Says from the command's end and all events until then what was not reported rightly."""
 
 
-def _anything(ended: Said, events: list[Event]) -> list[str]:
+def _anything(ended: CommandEnd, events: list[Event]) -> list[str]:
     return []
 
 
@@ -50,7 +50,7 @@ def end_tare(trial: Trial, random: Random) -> Judge:
     way = random.choice(ways)
     _signalled(trial, *way)
 
-    def judge(ended: Said, events: list[Event]) -> list[str]:
+    def judge(ended: CommandEnd, events: list[Event]) -> list[str]:
         if not events and ended.status == -way[0]:
             # Python was still loading, when a signal does what it does to any program.
             return []
@@ -113,11 +113,11 @@ def _killed(kind: str) -> Callable[[Trial, Random], Judge]:
         time.sleep(0.1)
         open_after = open_cells(trial.events())
 
-        def judge(ended: Said, events: list[Event]) -> list[str]:
+        def judge(ended: CommandEnd, events: list[Event]) -> list[str]:
             wrong = [] if ended.status in (0, 1) else [f"exit status {ended.status}"]
             # What was being removed anyway is no loss to anybody.
             needed = hit and set(open_before) & set(open_after)
-            if needed and not told_of_death(events):
+            if needed and not reports_death(events):
                 wrong.append(f"nothing is told of the {kind} that was killed")
             return wrong
 
@@ -140,7 +140,7 @@ def _stopped(kind: str) -> Callable[[Trial, Random], Judge]:
                 os.kill(pid, signal.SIGCONT)
         throughout = set(before) & set(open_cells(trial.events()))
 
-        def judge(ended: Said, events: list[Event]) -> list[str]:
+        def judge(ended: CommandEnd, events: list[Event]) -> list[str]:
             wrong = [] if ended.status in (0, 1) else [f"exit status {ended.status}"]
             return wrong + [
                 f"{cell} counts, though its {kind} was stopped in it"
@@ -160,7 +160,7 @@ def full_disk(trial: Trial, random: Random) -> Judge:
         while file.write(bytes(1 << 20)):
             pass
 
-    def judge(ended: Said, events: list[Event]) -> list[str]:
+    def judge(ended: CommandEnd, events: list[Event]) -> list[str]:
         (trial.home / "disk" / "filling").unlink(missing_ok=True)
         if ended.status == 0:
             return []
@@ -173,7 +173,7 @@ def removed_folder(trial: Trial, random: Random) -> Judge:
     """Remove the run's folder; what was measured is gone with it, and nothing else may be."""
     shutil.rmtree(trial.folder, ignore_errors=True)
 
-    def judge(ended: Said, events: list[Event]) -> list[str]:
+    def judge(ended: CommandEnd, events: list[Event]) -> list[str]:
         known = any(words in ended.text for words in ("was removed", "cannot", "No such file"))
         return (
             [] if ended.status in (1, 2) and known else [f"status {ended.status}, folder removed"]
@@ -188,7 +188,7 @@ def cut_link(trial: Trial, random: Random) -> Judge:
     if server is not None:
         server()
 
-    def judge(ended: Said, events: list[Event]) -> list[str]:
+    def judge(ended: CommandEnd, events: list[Event]) -> list[str]:
         return [] if ended.status in (0, 1) else [f"exit status {ended.status}"]
 
     return judge

@@ -82,7 +82,7 @@ def measured_through(end: Event | None, stop_s: float) -> bool:
     return end is not None and end["status"] == "ok" and end["measured_s"] >= stop_s
 
 
-def told_of_death(events: Sequence[Event]) -> bool:
+def reports_death(events: Sequence[Event]) -> bool:
     """Return whether any event says that a machine or a cell ended as nobody wanted."""
     return any(
         (event["type"] == "machine_stopped" and not event["expected"])

@@ -18,8 +18,8 @@ from torture.judging import (
     lost_cells,
     measured_through,
     open_cells,
+    reports_death,
     spoilt_cells,
-    told_of_death,
     unreasoned,
 )
 from torture.table import between_marks, table
@@ -60,9 +60,9 @@ def test_what_was_measured_again_is_lost_unless_the_fault_was_passing() -> None:
 
 def test_a_failure_without_a_reason_and_a_death_are_seen() -> None:
     assert unreasoned([finished("a", "failed")]) == ["a failed without a reason"]
-    assert not told_of_death([finished("a"), {"type": "machine_stopped", "expected": True}])
-    assert told_of_death([{"type": "machine_stopped", "expected": False}])
-    assert told_of_death([finished("a", "failed", "x")])
+    assert not reports_death([finished("a"), {"type": "machine_stopped", "expected": True}])
+    assert reports_death([{"type": "machine_stopped", "expected": False}])
+    assert reports_death([finished("a", "failed", "x")])
     assert open_cells([started("a", "m1"), started("b", "m2"), finished("b")], "m1") == ["a"]
 
 

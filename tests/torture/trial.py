@@ -41,7 +41,7 @@ Event = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Said:
+class CommandEnd:
     """What a command of Tare ended with."""
 
     words: tuple[str, ...]
@@ -60,7 +60,7 @@ class Trial:
 
     home: Path
     host: str = ""
-    said: list[Said] = field(default_factory=list)
+    ends: list[CommandEnd] = field(default_factory=list)
     process: subprocess.Popen[str] | None = None
     seen: dict[int, str] = field(default_factory=dict)
 
@@ -80,7 +80,7 @@ class Trial:
             [TARE, *words], stdout=self._output, stderr=subprocess.STDOUT, text=True, env=self._env
         )
 
-    def end(self) -> Said:
+    def end(self) -> CommandEnd:
         """Wait for the run's command to end."""
         assert self.process is not None
         try:
@@ -90,18 +90,18 @@ class Trial:
             status = self.process.wait()
             self._output.write("\nit did not end by itself\n")
         self._output.seek(0)
-        self.said.append(Said(("run",), status, self._output.read()))
+        self.ends.append(CommandEnd(("run",), status, self._output.read()))
         self._output.close()
-        return self.said[-1]
+        return self.ends[-1]
 
-    def tare(self, *words: str) -> Said:
+    def tare(self, *words: str) -> CommandEnd:
         """Carry out another command."""
         done = subprocess.run(
             [TARE, *words], capture_output=True, text=True, timeout=LIMIT_S, check=False,
             env=self._env,
         )  # fmt: skip
-        self.said.append(Said(words, done.returncode, done.stdout + done.stderr))
-        return self.said[-1]
+        self.ends.append(CommandEnd(words, done.returncode, done.stdout + done.stderr))
+        return self.ends[-1]
 
     @property
     def _env(self) -> dict[str, str]:

@@ -53,7 +53,7 @@ def stage(rate: float, **more: Any) -> dict[str, Any]:
     return {**found, **more}
 
 
-def told(rate: float = 100.0, direct: float = 1000.0, **more: Any) -> dict[str, Any]:
+def proxied_result(rate: float = 100.0, direct: float = 1000.0, **more: Any) -> dict[str, Any]:
     """Return all that the agents tell: two CPUs for 10 s, the machine a process on the second.
 
     The client takes 2 s and the origin 1 s of the first CPU; HAProxy 4 s of the second, of which
@@ -107,7 +107,7 @@ def under_xen(**more: Any) -> dict[str, Any]:
     For 10 s dom0 had 1.3 CPUs, of which its threads show 1.2, the guest 0.5, another domain 0.2.
     """
     below = {"domain": 3, "cpus": 4, "machine": 0.5, "host": 1.3, "others": {"neighbour-1": 0.2}}
-    found = told(shared=False, below={**below, **more})
+    found = proxied_result(shared=False, below={**below, **more})
     found["owners"] = {"machine": [61], "client": [20], "origin": [30], "tare": [5]}
     found["cost"] = {"cpu_s": 5.0, "wall_s": 10.0}
     busy = {"user": 200, "system": 400, "idle": 300, "steal": 100}

@@ -40,13 +40,13 @@ from tare.workloads.network.proxy.owners import (
 )
 from tare.workloads.network.proxy.summary import summed
 from workloads.proxy_accounts import account, stat, task, under_xen
-from workloads.proxy_accounts import told as result
+from workloads.proxy_accounts import proxied_result as result
 from workloads.workloads_results import changed, places
 
 WORKLOAD = WORKLOADS["proxy"]
 
 
-def test_all_cpu_time_has_an_owner_and_user_and_kernel_are_told_apart() -> None:
+def test_all_cpu_time_has_an_owner_split_into_user_and_kernel() -> None:
     found = account_of(result())
     on_host = shares(found, HOST)
     assert on_host == pytest.approx(
@@ -99,7 +99,7 @@ while time.monotonic() < until:
 """
 
 
-def account_beside_planted(share: float) -> Account:
+def account_with_planted_load(share: float) -> Account:
     """Return who used this computer's CPUs beside processes that take this share of all time."""
     wanted = share * (os.cpu_count() or 1)
     several = -(-wanted // 0.9)
@@ -130,7 +130,7 @@ def test_a_planted_consumer_is_found_within_two_points_and_all_time_has_an_owner
     found = []
     # Other tests beside this one come and go by the hundred, which can keep it from its share.
     for _ in range(4):
-        account = account_beside_planted(0.3)
+        account = account_with_planted_load(0.3)
         assert account.owned is not None
         assert (account.cycles_per_s is None) == bool(account.no_cycles)
         found.append((shares(account, HOST)["process planted"], account.owned))
@@ -139,7 +139,7 @@ def test_a_planted_consumer_is_found_within_two_points_and_all_time_has_an_owner
     pytest.fail(f"planted 0.3 of all time; found, and with an owner: {found}")
 
 
-def test_cycles_are_told_a_request_or_why_not() -> None:
+def test_cycles_for_each_request_are_reported_or_the_reason_for_none() -> None:
     accounts = result()
     # 10 s of busy CPUs, 3 GHz.
     accounts["accounts"]["host"]["cycles"] = {"cpus": {"0": 24e9, "1": 6e9}}
@@ -184,7 +184,7 @@ def test_neighbours_are_no_work_of_tares_who_started_them_and_no_cost_of_the_mac
     assert found.machine_s == account_of(result()).machine_s
 
 
-def test_what_nobody_ran_is_told_as_unowned() -> None:
+def test_time_without_an_owner_is_reported_as_unowned() -> None:
     accounts = result()
     accounts["accounts"]["host"]["tasks"] = accounts["accounts"]["host"]["tasks"][:3]
     found = account_of(accounts)
@@ -297,7 +297,7 @@ def test_what_xen_left_out_is_named(lost: str) -> None:
         account_of(accounts)
 
 
-def test_a_machine_with_a_kernel_of_its_own_is_told_by_its_own_kernel() -> None:
+def test_a_machine_with_its_own_kernel_is_accounted_by_that_kernel() -> None:
     accounts = result(shared=False)
     machine = accounts["accounts"]["machine"]
     machine["after"]["/proc/stat"] = stat({"user": 200, "irq": 100, "steal": 50, "idle": 650})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tare.workloads.network.proxy import kernel_text as kernel
 from tare.workloads.network.proxy.faults import fault_warnings, faults_of
 from tare.workloads.network.proxy.summary import summed
-from workloads.proxy_accounts import stage, told
+from workloads.proxy_accounts import proxied_result, stage
 
 TRACKED = "entries clashres found new invalid ignore delete chainlength insert insert_failed drop\n"
 STATISTICS = (
@@ -30,7 +30,7 @@ def seen(**more: Any) -> dict[str, int]:
 
 
 def test_every_kind_of_error_is_named_with_its_stage() -> None:
-    result = told()
+    result = proxied_result()
     result["stages"]["proxied-4"]["errors"] = {"reset": 3, "wrong_status": 2, "timeout": 0}
     result["stages"]["full"]["errors"] = {"no_port": 9, "no_descriptor": 4}
     assert summed(result)["faults"] == [
@@ -39,7 +39,7 @@ def test_every_kind_of_error_is_named_with_its_stage() -> None:
         {"where": "client", "stage": "full", "what": "no_port", "count": 9},
         {"where": "client", "stage": "full", "what": "no_descriptor", "count": 4},
     ]
-    assert summed(told())["faults"] == []
+    assert summed(proxied_result())["faults"] == []
 
 
 def test_an_origin_that_cannot_be_reached_shows_in_haproxys_own_counts() -> None:
@@ -49,7 +49,7 @@ def test_an_origin_that_cannot_be_reached_shows_in_haproxys_own_counts() -> None
     assert words[0] == "haproxy: 5 connections to the origin that could not be made"
 
 
-def test_ports_that_have_run_out_are_told_with_how_many_wait() -> None:
+def test_exhausted_ports_are_reported_with_the_number_in_time_wait() -> None:
     sockets = "TCP: inuse 6 orphan 0 tw {} alloc 9 mem 2\nUDP: inuse 1\n"
     texts = {kernel.SOCKETS: sockets.format(27_000), kernel.PORTS: "32768\t60999"}
     haproxy = {"haproxy econ": 5, "haproxy eresp": 2, "haproxy hrsp_5xx": 7}
@@ -77,9 +77,9 @@ def test_what_connection_tracking_lost_is_counted_over_all_cpus() -> None:
     assert seen(before=before, after=after) == {"machine insert_failed": 26}
 
 
-def test_what_a_switchs_connection_tracking_lost_is_a_fault_and_told_once() -> None:
+def test_connections_lost_by_a_switchs_tracking_are_reported_once_as_a_fault() -> None:
     lost = {"drop": 7, "insert_failed": 0}
-    result = told(network={"tracked": {"count": 9, "most": 10, "lost": lost}})
+    result = proxied_result(network={"tracked": {"count": 9, "most": 10, "lost": lost}})
     assert summed(result)["faults"] == [
         {"where": "switch", "stage": "", "what": "drop", "count": 7}
     ]
@@ -102,8 +102,8 @@ def test_no_text_of_kernel_or_haproxy_breaks_the_readers(one: str, other: str, p
 
 
 @pytest.mark.parametrize(("look_s", "warned"), [(0.9, False), (4.0, True)])
-def test_threads_that_were_read_slowly_are_told_of(look_s: float, warned: bool) -> None:
-    result = told()
+def test_threads_that_were_read_slowly_are_reported(look_s: float, warned: bool) -> None:
+    result = proxied_result()
     result["accounts"]["host"]["look_s"] = look_s
     warnings = [each for each in summed(result)["warnings"] if "reading the host's threads" in each]
     assert bool(warned) == bool(warnings)

@@ -11,7 +11,7 @@ from tare.workloads.network.proxy.limits import limits, unended
 from tare.workloads.network.proxy.parameters import ProxyParameters
 from tare.workloads.network.proxy.summary import summed
 from workloads.proxy_accounts import account, stage, stat, task, under_xen
-from workloads.proxy_accounts import told as result
+from workloads.proxy_accounts import proxied_result as result
 from workloads.workload_kinds import PROXIED
 
 WORKLOAD = PROXIED["proxy"]
@@ -48,7 +48,7 @@ def test_a_limit_is_named_and_no_loss_is_computed_from_it() -> None:
     ] == pytest.approx(4)
 
 
-def test_ends_that_are_the_limit_even_with_nothing_between_them_are_told_so() -> None:
+def test_ends_that_are_the_limit_without_a_proxy_are_reported() -> None:
     account = result()
     account["stages"]["straight-4"]["requests_per_s"] = 130.0
     values = WORKLOAD.observe(WORKLOAD.parameters(), summed(account))
@@ -110,9 +110,7 @@ def test_client_and_origin_on_the_machines_own_cpus_are_a_limit(
         assert "`--set shape.vcpus=1`" in found[0]
 
 
-def test_those_on_another_host_take_no_cpu_of_the_machines_and_are_told_by_their_own_kernel() -> (
-    None
-):
+def test_ends_on_another_host_use_no_local_cpu_and_are_accounted_by_their_own_kernel() -> None:
     accounts = result(outside={"client": [], "origin": [0]}, elsewhere=["client"])
     accounts["own_kernel"] = ["client"]
     rested, busy = ({"user": ticks, "idle": 1000 - ticks} for ticks in (800, 950))
@@ -170,7 +168,9 @@ def test_the_ends_workload_says_where_its_search_ended() -> None:
 
 
 @pytest.mark.parametrize(("offered", "overloaded"), [(80.0, False), (95.0, True)])
-def test_more_than_a_proxy_carries_is_said_to_be_overload(offered: float, overloaded: bool) -> None:
+def test_an_offered_load_above_capacity_is_reported_as_overload(
+    offered: float, overloaded: bool
+) -> None:
     found = summed(result(), ProxyParameters(offered=offered))
     assert found["offered"] == {"per_s": offered, "overloaded": overloaded}
     warnings = [each for each in found["warnings"] if "requests/s were offered" in each]

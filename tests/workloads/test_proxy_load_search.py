@@ -54,7 +54,7 @@ def carried_out(
     straight=st.booleans(),
     rounds=st.integers(1, 4),
 )
-def test_every_course_ends_with_the_loads_that_count(
+def test_every_load_search_ends_with_the_loads_that_count(
     capacity: float, most: int, offered: float | None, straight: bool, rounds: int
 ) -> None:
     parameters = ProxyParameters(most_connections=most, offered=offered, rounds=rounds)
@@ -138,7 +138,7 @@ def test_a_single_step_without_a_rise_does_not_end_it() -> None:
     assert next_connections({4: 100.0, 8: 300.0}, 8) is None
 
 
-def test_the_courses_of_open_loops_are_kept_and_those_of_the_search_are_not() -> None:
+def test_time_series_of_open_loops_are_kept_and_those_of_the_search_are_not() -> None:
     stages = carried_out(ProxyParameters(offered=7.0), 100.0)
     assert [name for name in stages if stages[name].kept] == ["at-50", "at-70", "at-90", "offered"]
 
@@ -153,7 +153,7 @@ def test_the_origin_takes_as_many_connections_as_are_made_to_it(most: int, taken
     assert f"worker_rlimit_nofile {2 * taken + 64};" in text
 
 
-def test_steps_are_told_apart_by_their_path() -> None:
+def test_steps_are_distinguished_by_their_path() -> None:
     done = {"direct-4": {"requests_per_s": 1.0}, "proxied-8": {"requests_per_s": 2.0}, "full": {}}
     assert steps_of("direct", done) == {4: 1.0}
     assert steps_of("proxied", done) == {8: 2.0}
@@ -166,7 +166,7 @@ def test_the_plan_knows_about_how_long_it_takes() -> None:
     assert took / 2 < expected_s(parameters) < took * 2
 
 
-def test_haproxy_is_told_of_both_its_sides() -> None:
+def test_haproxys_configuration_names_both_of_its_sides() -> None:
     parameters = ProxyParameters(haproxy_threads=3, timeout=2.0)
     served = WORKLOAD.ends(parameters)
     assert served is not None

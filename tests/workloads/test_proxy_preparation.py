@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tare.workloads.network.proxy import kernel_text as kernel
 from tare.workloads.network.proxy import preparation
 from tare.workloads.network.proxy.summary import summed
-from workloads.proxy_accounts import told as proxied
+from workloads.proxy_accounts import proxied_result as proxied
 
 BEFORE = """\
             CPU0       CPU1
@@ -66,12 +66,12 @@ def test_the_queues_of_the_machines_own_interface_are_recorded_whatever_its_name
     assert queues.replace("tare-1", kernel.OWN) in kernel.FILES
 
 
-def test_a_kernel_that_tells_nothing_has_nothing_in_the_record() -> None:
+def test_a_kernel_without_answers_adds_nothing_to_the_record() -> None:
     record = preparation.prepared({"client": {"before": {}, "after": {}}}, {})
     assert record["client"] == {"ports": {}, "time_wait": None, "lost": {}}
 
 
-def test_what_ports_last_for_is_told_beside_what_is_needed() -> None:
+def test_the_time_that_ports_last_is_recorded_with_the_time_needed() -> None:
     record = preparation.prepared({"machine": account(0)}, {})
     assert preparation.budget(record, 4, 9000.0) == {
         "lasting_per_s": pytest.approx(4 * 64_512 / 60),
@@ -109,7 +109,7 @@ def test_where_the_machines_ports_ran_out_it_says_what_to_write(
         ("machine", 64_000, False),
     ],
 )
-def test_a_client_that_has_few_ports_left_is_told_of_before_any_request_fails(
+def test_a_client_with_few_free_ports_is_reported_before_any_request_fails(
     role: str, waits: int, warned: bool
 ) -> None:
     sockets = SOCKSTAT.replace("tw 321", f"tw {waits}")

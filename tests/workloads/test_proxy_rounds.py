@@ -15,7 +15,7 @@ from tare.workloads.network.proxy.limits import limits
 from tare.workloads.network.proxy.load_search import FULL, OFFERED, PROBE, in_round
 from tare.workloads.network.proxy.parameters import ProxyParameters
 from tare.workloads.network.proxy.summary import summed
-from workloads.proxy_accounts import stage, stat, told
+from workloads.proxy_accounts import proxied_result, stage, stat
 
 WORKLOAD = WORKLOADS["proxy"]
 OFFERING = ProxyParameters(offered=7.0)
@@ -26,8 +26,8 @@ Rates = st.lists(st.floats(10, 1e4), min_size=1, max_size=5)
 
 def in_rounds(rates: Sequence[float]) -> dict[str, Any]:
     """Return what is told of rounds of these rates, in each of which the CPUs did the same."""
-    found = told(rates[0])
-    parts = [told(rate) for rate in rates]
+    found = proxied_result(rates[0])
+    parts = [proxied_result(rate) for rate in rates]
     for nth, rate in enumerate(rates, start=1):
         found["stages"] |= {in_round(name, nth): stage(rate) for name in (FULL, OFFERED, PROBE)}
     return {
@@ -49,16 +49,16 @@ def test_each_figure_is_the_mean_over_the_rounds(rates: list[float]) -> None:
 
 
 @given(Rates)
-def test_time_of_all_rounds_is_told_by_owner(rates: list[float]) -> None:
-    single = account_of(told())
-    found = together([account_of(told(rate)) for rate in rates], rates)
+def test_time_of_all_rounds_is_reported_by_owner(rates: list[float]) -> None:
+    single = account_of(proxied_result())
+    found = together([account_of(proxied_result(rate)) for rate in rates], rates)
     for where in (HOST, INSIDE):
         assert shares(found, where) == pytest.approx(shares(single, where))
     assert found.owned == pytest.approx(single.owned)
 
 
 def test_who_ran_in_one_round_only_ran_for_half_of_two() -> None:
-    first, second = account_of(told()), told()
+    first, second = account_of(proxied_result()), proxied_result()
     second["accounts"]["host"]["tasks"][-1][2] = "compiler"
     found = shares(together([first, account_of(second)], [100.0, 100.0]), HOST)
     assert found["process editor"] == found["process compiler"] == pytest.approx(0.075)
@@ -76,7 +76,7 @@ def test_what_the_kernel_counted_is_of_all_rounds() -> None:
 
 
 def test_cpus_that_others_filled_in_an_earlier_round_are_a_limit_too() -> None:
-    quiet, full = told(), told()
+    quiet, full = proxied_result(), proxied_result()
     idle = {"user": 100, "system": 250, "idle": 650}
     full["accounts"]["host"]["after"]["/proc/stat"] = stat({"system": 1000}, idle)
     assert limits([quiet, quiet], account_of(quiet), 1000.0, 100.0) == []

@@ -158,7 +158,7 @@ def test_switch_between_any_number_of_threads(agent: Agent, threads: int) -> Non
 
 
 @pytest.mark.parametrize("by", ["nanosleep", "timerfd", "futex"])
-def test_wakeup_tells_how_late_each_kind_of_wake_up_is(agent: Agent, by: str) -> None:
+def test_wakeup_measures_how_late_each_kind_of_wake_up_is(agent: Agent, by: str) -> None:
     if by == "futex" and len(os.sched_getaffinity(0)) < 2:
         pytest.skip("a futex's wake-up goes from one CPU to another")
     outcome = agent.run("wakeup", {"by": by, "duration": "200ms", "interval": "1ms"}, cpu=None)
@@ -263,7 +263,7 @@ def test_memory_latency_in_huge_pages_or_not_at_all(agent_program: Path) -> None
 @pytest.mark.parametrize(
     ("load", "parameters"), [("cpu-load", {}), ("memory-load", {"block": "2MiB"})]
 )
-def test_loads_end_when_told_a_duration(
+def test_loads_end_after_a_given_duration(
     agent: Agent, load: str, parameters: dict[str, Any]
 ) -> None:
     outcome = agent.run(load, {"duration": "30ms", "threads": 2, **parameters}, cpu=None)

@@ -18,6 +18,6 @@ def test_all_threads_are_as_many_as_the_host_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["some", 0, 1025, 1.5, True, None])
-def test_a_number_of_threads_that_is_none_is_told(wrong: object) -> None:
+def test_a_wrong_number_of_threads_is_refused(wrong: object) -> None:
     with pytest.raises(ValidationError, match="a whole number from 1 to 1024, or `all`"):
         WORKLOADS["lu"].parameters.model_validate({"threads": wrong})

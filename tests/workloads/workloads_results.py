@@ -279,13 +279,13 @@ def _cluster(*steps: str) -> Callable[[float], Result]:
 
 
 def _spark(step: str) -> Callable[[float], Result]:
-    def told(number: float) -> Result:
+    def result(number: float) -> Result:
         made = _cluster(step)(number)
         for name in ("spilled", *UNKNOWN_TO_SPARK):
             del made["steps"][step]["job"]["counters"][name]
         return made
 
-    return told
+    return result
 
 
 def _dfsio(number: float) -> Result:
