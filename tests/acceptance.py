@@ -41,7 +41,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Part:
-    """One row of the table: what it shows, and how it is carried out."""
+    """One row of the table: what it shows, and how it is run."""
 
     name: str
     shows: str
@@ -59,11 +59,11 @@ def run_tests(*selected: str, path: str = "") -> Outcome:
             return Outcome("skipped", why=("there is no such test",))
         if not report.exists():
             return Outcome("failed", why=(f"pytest ended with status {status}",))
-        outcome = told_by(report)
+        outcome = outcome_in(report)
     return replace(outcome, result="failed") if status else outcome
 
 
-def told_by(report: Path) -> Outcome:
+def outcome_in(report: Path) -> Outcome:
     """Return what pytest wrote into a report of JUnit's form."""
     counts: Counter[str] = Counter()
     why: Counter[str] = Counter()
@@ -109,7 +109,7 @@ CLUSTERS = [ENGINES, *sorted(ROOT.glob("tests/run/test_run_cluster*.py"))]
 ISOLATED = ROOT / "tests/platforms/test_isolated_loads.py"
 LABS = [ROOT / "tests/lab", ROOT / "tests/fleet", *sorted(ROOT.glob("tests/run/test_run_lab*.py"))]
 SIDE_BY_SIDE = ("-n", "2", "--dist", "loadfile")
-"""Of what boots and judges no figure, two files at a time."""
+"""Tests that boot machines but judge no figures run two files at a time."""
 
 
 def long_tests(*selected: str | Path) -> Outcome:
@@ -181,7 +181,7 @@ def shown(rows: Sequence[tuple[Part, Outcome, float]]) -> Table:
 
 
 def main(wanted: Sequence[str]) -> int:
-    """Carry out all parts or the wanted ones; 1 where one failed, 2 where there is none such."""
+    """Run all parts or the wanted ones; return 1 if one failed, 2 if there is no such part."""
     known = {part.name: part for part in PARTS}
     if unknown := sorted({*wanted} - {*known}):
         print(f"there is no part {unknown[0]}; use {', '.join(known)}", file=sys.stderr)

@@ -41,7 +41,7 @@ settings.register_profile(
     suppress_health_check=list(HealthCheck),
     database=MultiplexedDatabase(OWN, FOUND),
 )
-# A worker's tests run one after the other, and beside those of other workers and whoever measures.
+# A worker's tests run one after the other, but in parallel with other workers and measurements.
 _WORKER = os.environ.get("PYTEST_XDIST_WORKER", f"alone-{os.getpid()}")
 _OWN = f"{os.getppid()}-{_WORKER}"
 _TEMPORARY = Path(tempfile.gettempdir())

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import acceptance
-from acceptance import Outcome, told_by
+from acceptance import Outcome, outcome_in
 
 REPORT = """\
 <testsuites><testsuite tests="5">
@@ -45,7 +45,7 @@ def test_a_report_of_pytest_is_counted_with_its_reasons(
 ) -> None:
     report = tmp_path / "report.xml"
     report.write_text(REPORT.format(more=more))
-    assert told_by(report) == expected
+    assert outcome_in(report) == expected
 
 
 def test_one_part_can_be_asked_for_and_others_are_refused(

@@ -25,13 +25,13 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install all three beside Tare, apart from what is installed with it."""
+    """Install all three together with Tare, separate from this environment."""
     folder = tmp_path_factory.mktemp("site")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     target = ["--no-deps", "--target", str(folder)]
     sources = []
     for example in (PLATFORM, WORKLOAD, PROBE):
-        # Copied, for a build leaves files beside what it builds.
+        # Copied, because a build leaves files next to its sources.
         sources.append(str(shutil.copytree(example, folder / "sources" / example.name)))
     subprocess.run([*pip, *target, *sources], check=True)
     return folder

@@ -1,4 +1,4 @@
-"""Parts that are installed beside Tare: found, and left out where they are broken."""
+"""Parts of other packages: found, and left out if they are broken."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ workloads: {their-work: {}}
 BROKEN = {
     "does not import": ("import nothing_of_the_kind", "ModuleNotFoundError"),
     "ends Python": ("import sys; sys.exit(3)", "SystemExit: 3"),
-    "is no platform": ("class Mine: pass", "is not a Platform of tare's contract"),
+    "is not a platform": ("class Mine: pass", "is not a Platform of tare's contract"),
     "is abstract": (
         "from tare.platforms.contract import Platform\nclass Mine(Platform): name = 'mine'",
         "abstract",

@@ -74,7 +74,7 @@ class NoisyChannel:
         self._damage = damage
 
     async def receive(self) -> bytes:
-        # Of a short piece nothing may be left, and nothing is how a channel ends.
+        # A short piece may become empty, and empty bytes mean the end of the channel.
         while data := await self._channel.receive():
             if spoiled := self._text() + self._spoil(data):
                 return spoiled

@@ -62,13 +62,13 @@ def test_false_headers_within_each_other_are_given_up(flood: bytes) -> None:
     with pytest.raises(TooMuchDamage):
         for _ in range(64):
             decoder.feed(flood * ((1 << 18) // len(flood)))
-    # Of the 17 s that 2 MiB of them once took; a loaded computer takes no more CPU time for it.
+    # 2 MiB of them once took 17 s. CPU time does not grow when the computer is loaded.
     assert time.process_time() - began < 5
 
 
 @given(st.integers(0, 2**32), st.integers(1, 40))
 def test_damage_of_every_other_frame_is_accepted(seed: int, frames: int) -> None:
-    """However long it goes on: the bytes that arrive pay for the looks at them."""
+    """However long it lasts: each arriving byte pays for the searches through it."""
     decoder, random = Decoder(), np.random.default_rng(seed)
     found = []
     for seq in range(frames):

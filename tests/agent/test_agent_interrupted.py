@@ -1,4 +1,4 @@
-"""A machine that stands still for a while interrupts system calls, and no workload fails of it."""
+"""A machine that is stopped for a while interrupts system calls, and no workload fails."""
 
 from __future__ import annotations
 

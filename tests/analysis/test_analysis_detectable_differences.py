@@ -87,7 +87,7 @@ def test_the_plan_allows_for_looks_at_any_time_and_for_the_twins_boots() -> None
 
 
 def test_power_at_any_time_is_what_looks_find() -> None:
-    """What is said to be declared in 80 % by the last block, is: at some look, so a bit oftener."""
+    """A planned power of 80 % by the last block holds; a look declares it slightly more often."""
     rng, studies, blocks = np.random.default_rng(1), 300, 12
     difference = detectable(0.05, blocks, 5, 0.05, anytime=True)
     found = sum(

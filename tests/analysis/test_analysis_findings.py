@@ -200,7 +200,9 @@ def test_an_arm_is_not_called_worse_than_a_baseline_that_fails_when_it_is_slow()
     assert of(found).verdict == "inconclusive"
     assert "What is left looks worse, but bare failed in 6 blocks in which vm" in of(found).sentence
     assert "baseline-failures" in {flag.kind for flag in of(found).flags}
-    assert of(found, "other").verdict == "inconclusive", "what is left of a baseline is no baseline"
+    assert of(found, "other").verdict == "inconclusive", (
+        "the surviving cells of a baseline cannot serve as a baseline"
+    )
     assert "bare failed in 6 blocks in which other did not" in of(found, "other").sentence
 
 
@@ -291,7 +293,7 @@ def test_losses_in_some_boots_alone_are_not_equal_to_none(kind: str) -> None:
     assert some(effect.not_excluded) > 1000
     text = next(flag.text for flag in effect.flags if flag.kind == "seldom")
     assert "vm in 5 of 20" in text and "the baseline in 0 of 20" in text
-    # None in any boot of either is no proof, but where a floor says what would not matter.
+    # Zero in every boot of both proves equality only with a floor for negligible differences.
     assert of(found, "other").verdict == "inconclusive"
     assert of(found, "other").not_excluded == math.inf
     assert "no cost is excluded" in of(found, "other").sentence
@@ -323,7 +325,7 @@ def test_drift_over_blocks_is_reported_and_forbids_equality() -> None:
     assert effect.verdict == "inconclusive"
 
 
-def test_where_blocks_hang_together_an_interval_is_widened_before_it_declares() -> None:
+def test_an_interval_is_widened_before_it_declares_when_blocks_are_correlated() -> None:
     def drifting(most: float) -> Change:
         def change(event: Event) -> Event:
             if isinstance(event, Observed) and "/vm/" in event.cell:
@@ -340,8 +342,8 @@ def test_where_blocks_hang_together_an_interval_is_widened_before_it_declares() 
     assert slight.verdict == "inconclusive"
     assert "It seems to drift over the blocks" in slight.sentence
     assert any("times as wide" in flag.text for flag in slight.flags)
-    assert large.verdict == "worse", "what is large is told all the same"
-    assert some(slight.interval).low < some(slight.student_t).low, "the ordinary one stands beside"
+    assert large.verdict == "worse", "a large difference is declared nevertheless"
+    assert some(slight.interval).low < some(slight.student_t).low, "the ordinary one is kept too"
     assert of(compared(blocks=20)).widened == 1
 
 
@@ -377,7 +379,7 @@ def test_a_twin_that_differs_is_reported_at_the_top_with_its_consequences() -> N
 
 
 def test_no_arm_is_called_equal_when_identical_arms_differ() -> None:
-    """The arm lies in the middle of a baseline and its twin, which differ by thrice the margin."""
+    """The arm is midway between a baseline and its twin, which differ by three times the margin."""
     truth = {**EQUAL.truth, "bare-again": 1.06e-3, "vm": 1.03e-3, "other": 1.03e-3}
     found = compared(metric=replace(EQUAL, truth=truth), blocks=12)
     interval = some(of(found).interval)

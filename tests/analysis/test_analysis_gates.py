@@ -143,7 +143,7 @@ def test_a_floor_lets_small_changes_pass() -> None:
 
 
 def test_a_gate_does_not_fail_by_what_a_baseline_lost_after() -> None:
-    """Its slow cells may be what failed, which makes the arm beside it look slower."""
+    """Its slow cells may be those that failed, which makes the arm look slower in comparison."""
     gate = [parse_gate("switch latency of vm in alone < +3 %")]
     before, after = run(1, blocks=20), run(2, vm=1.2 * 1.2, blocks=20)
     (fails,) = check(before, after, gate)
@@ -196,8 +196,8 @@ def test_no_gate_holds_by_what_is_left_of_failed_cells() -> None:
     assert value.outcome == "open" and value.reason
 
 
-def test_an_arm_of_which_nothing_is_left_passes_no_gate() -> None:
-    """Two arms before, of which all cells of one failed after: the other alone is no answer."""
+def test_an_arm_without_any_values_left_passes_no_gate() -> None:
+    """All cells of one of two arms failed in the second run: the other arm is not an answer."""
 
     def dead(event: Event) -> Event:
         if isinstance(event, CellFinished) and "/other/" in event.cell:

@@ -31,7 +31,7 @@ def test_a_lone_difference_among_thirty_metrics_is_declared() -> None:
 
 
 def test_six_blocks_of_many_metrics_declare_by_moderated_variances() -> None:
-    """Of 6 blocks, the least sign pattern alone declared it in 28 % of studies."""
+    """With 6 blocks, the least sign pattern alone declared it in 28 % of studies."""
     setting = Setting(sims.lone(0.12), blocks=6)
     _, after = sims.shares(setting, sims.first_declared, sims.first_declared, 120)
     _, wrong = sims.shares(

@@ -36,7 +36,7 @@ BASE: Blocks = [
 
 
 def with_junk(blocks: Blocks) -> Nested:
-    """What is beyond the counts must not be looked at."""
+    """Return the blocks with junk beyond the counts, which must never be read."""
     nested = nest(blocks)
     values = np.full_like(nested.values, 1e6)
     for i, block in enumerate(blocks):
@@ -54,7 +54,7 @@ def scaled(blocks: Blocks, by: float, plus: float = 0.0) -> Blocks:
 
 
 def drawn_means(blocks: Blocks, chosen: np.ndarray, rng: np.random.Generator) -> list[list[float]]:
-    """Of each draw, each drawn block's mean of its redrawn repeats."""
+    """Return for each draw the mean over the redrawn repeats of each drawn block."""
     widest = max(map(len, blocks))
     longest = max(len(repeat) for block in blocks for repeat in block)
     which = rng.random((*chosen.shape, widest))
@@ -152,7 +152,7 @@ def test_repeats_of_one_iteration_are_resampled_and_a_single_block_gives_no_inte
     others = [[[0.1]], [[0.2], [0.3]], [[0.0]]]
     found = paired_interval(with_junk(several), with_junk(others), 0.9, 3, 50)
     assert np.ravel(found).tolist() == pytest.approx(plain(several, others, 0.9, 3, 50))
-    # Of three blocks whose repeats are alike, a ninth of resamples is one block three times.
+    # With three blocks whose repeats are alike, a ninth of resamples is one block three times.
     alike: Blocks = [[[value], [value]] for value in (1e6 / 3, 7e6 / 3, 1e5)]
     zero = scaled(alike, 0)
     found = paired_interval(nest(alike), nest(zero), 0.95, 4, 200)

@@ -68,7 +68,7 @@ Case = tuple[list[float], int, int, int]
 
 
 def cases() -> Iterator[Case]:
-    """Of noise with and without a change, found at and beside its place."""
+    """Yield noise with and without a change, found at its true place and next to it."""
     for seed, missed_by in enumerate((-3, -2, 2, 3)):
         values = np.round(np.random.default_rng(seed).standard_normal(16))
         values[8:] += 4

@@ -21,7 +21,7 @@ from tare.analysis.statistics.dependence import (
 
 
 def covariances(series: list[float]) -> list[float]:
-    """Of all lags that are looked at: to half the series."""
+    """Return the covariances at all lags that are considered: up to half the series."""
     n, mean = len(series), statistics.fmean(series)
     off = [value - mean for value in series]
     return [sum(off[i] * off[i + lag] for i in range(n - lag)) / n for lag in range(n // 2 + 1)]
@@ -96,7 +96,7 @@ def test_what_does_not_vary_has_blocks_of_one_and_no_spectrum_the_longest(
 ) -> None:
     with np.errstate(all="raise"):
         assert block_length([5.0]) == block_length([0.5] * 40) == 1
-        # Of such covariances the flat top leaves 1 − 2 · ½.
+        # With such covariances the flat-top window leaves 1 − 2 · ½.
         flat = np.array([1, -0.5, 0, 0, 0, 0, 0, 0, 0])
         monkeypatch.setattr(dependence, "_covariances", lambda series: flat)
         assert block_length(np.arange(16)) == 6
@@ -124,7 +124,7 @@ def test_covariances_are_those_of_the_definition() -> None:
 def test_correlation_ends_before_five_lags_that_are_small(
     large: tuple[int, ...], expected: int
 ) -> None:
-    """Of 10⁴ values those below 2 · √(4 ÷ 10⁴) = 0.04 are: 0.04 is not."""
+    """With 10⁴ values, those below 2 · √(4 ÷ 10⁴) = 0.04 are: 0.04 is not."""
     covariance = np.full(15, 2 * 0.0399)
     covariance[0] = 2
     covariance[list(large)] = -2 * 0.04
@@ -142,7 +142,7 @@ def test_the_variance_of_a_mean_is_that_of_all_blocks_on_a_circle(kind: str, n: 
         (statistics.fmean(series[(start + i) % n] for i in range(length)) - mean) ** 2
         for start in range(n)
     ]
-    # A resample has n ÷ length blocks; of the whole circle, one block less tells.
+    # A resample has n ÷ length blocks; with the whole circle, one block less carries information.
     expected = statistics.fmean(squares) * length / n / (1 - length / n)
     variance, degrees = mean_variance(series)
     assert variance == pytest.approx(expected)

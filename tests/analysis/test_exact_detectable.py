@@ -16,7 +16,7 @@ from tare.analysis.statistics.logratio import mean_interval, t_quantile
 
 
 def noncentral(critical: float, shift: float, degrees: int) -> float:
-    """How likely (normal + shift) ÷ √(chi-square ÷ degrees) lies beyond: over all spreads."""
+    """Return P((normal + shift) ÷ √(chi-square ÷ degrees) > critical), integrated over spreads."""
 
     def density(spread: float) -> float:
         half = degrees / 2
@@ -46,8 +46,8 @@ def test_power_is_the_chance_of_a_t_beyond_the_critical_one(
         assert power(difference, spread, blocks, tests, level) == found
 
 
-def test_so_few_blocks_that_no_order_is_unlikely_enough_tell_nothing() -> None:
-    """Of five blocks, the least p is 1 ÷ 2⁴."""
+def test_power_is_zero_when_blocks_are_too_few_for_any_order_to_be_unlikely() -> None:
+    """With five blocks, the least p is 1 ÷ 2⁴."""
     for level, can_tell in ((1 / 16, False), (0.0626, True)):
         assert (power(9.0, 1.0, 5, 1, level) > 0.9) == can_tell
         assert math.isfinite(detectable(1.0, 5, 1, level)) == can_tell
@@ -60,7 +60,7 @@ def test_so_few_blocks_that_no_order_is_unlikely_enough_tell_nothing() -> None:
 
 
 def test_power_is_zero_when_the_evidence_cannot_be_reached() -> None:
-    """Of eight blocks, no t is evidence of 9^3.5 = 2187."""
+    """With eight blocks, no t reaches evidence of 9^3.5 = 2187."""
     for tests, can_tell in ((109, True), (110, False)):
         assert (power(1e3, 1.0, 8, tests, 0.05, anytime=True) > 0.9) == can_tell
         assert math.isfinite(detectable(1.0, 8, tests, 0.05, anytime=True)) == can_tell
@@ -151,7 +151,7 @@ def test_blocks_that_show_equality_follow_the_margin_and_the_half_width() -> Non
     wanted = blocks_for_equality(0.05, 0.05, 400)
     assert wanted == pytest.approx(((1.96 + 1.2816) * spread / 0.05) ** 2, rel=0.05)
     assert blocks_for_equality(0.05, 0.025, 400) == pytest.approx(4 * wanted, rel=0.05)
-    # Of few blocks the spread itself is not well known.
+    # With few blocks the spread itself is not well known.
     of_six = 0.05 * math.sqrt(6) / t_quantile(0.95, 5)
     assert blocks_for_equality(0.05, 0.05, 6) > 1.3 * ((1.96 + 1.2816) * of_six / 0.05) ** 2
     assert blocks_for_equality(0.05, 0.05, 8, 0.9) > blocks_for_equality(0.05, 0.05, 8)

@@ -56,7 +56,7 @@ def test_two_modes_of_twelve_boots_are_flagged() -> None:
 @pytest.mark.parametrize("n", [6, 7, 8, 12, 16])
 @pytest.mark.parametrize("law", ["uniform", "standard_normal", "standard_exponential"])
 def test_one_hump_is_hardly_ever_flagged_as_two(law: str, n: int) -> None:
-    """At most the level's 1 %, of 1,000 samples of which no more than 20 may exceed it."""
+    """The level is 1 %; at most 20 of 1,000 samples may exceed it."""
     rng = np.random.default_rng(n)
     draw = getattr(rng, law)
     assert sum(two_humped(draw(size=n)).flagged for _ in range(1000)) <= 20

@@ -25,7 +25,7 @@ def energies(values: np.ndarray) -> list[float]:
 
 
 def searched(rows: Rows, seed: int, draws: int) -> list[tuple[int, float]]:
-    """Of each sequence the best place, and how often a shuffle has as much in any of them."""
+    """Return each sequence's best place, and how often a shuffle has as much in any of them."""
     n = len(rows[0])
     scaled = []
     for row in rows:
@@ -142,7 +142,7 @@ def test_eight_values_are_searched_and_seven_are_not() -> None:
 def test_changes_are_reported_only_below_the_level() -> None:
     step = [0.0, 0.1, 0.2, 0.3, 9.0, 9.1, 9.2, 9.3]
     ((_, _, p),) = changes_of([step])
-    # Of 70 ways to have four of them first, two have the highest or the lowest.
+    # There are 70 ways to have four of them first; two have the highest or the lowest.
     assert p == pytest.approx(2 / 70, abs=0.01)
     assert changes_of([step], p) == ()
     assert len(changes_of([step], p * 1.001)) == 1

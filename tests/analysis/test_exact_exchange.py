@@ -85,7 +85,7 @@ def plain(
 
 
 def boots_of(seed: int, blocks: int = 8) -> tuple[Array, Array]:
-    """Of seven metrics some lack boots, and one never varies."""
+    """Return two arrays of seven metrics: some lack boots, and one never varies."""
     rng = np.random.default_rng(seed)
     boots = rng.exponential(size=(3, 7, blocks))
     boots[0, :4] += 0.8

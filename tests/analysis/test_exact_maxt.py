@@ -105,7 +105,7 @@ PLACES = np.array([LATER, LATER[::-1], np.zeros(8), np.full(8, NAN), [NAN, *LATE
         # Positions take part from five blocks on.
         (drawn(6, 2, 5), np.resize(LATER, (2, 5)), None),
         (drawn(7, 2, 4), np.resize(LATER, (2, 4)), None),
-        # Nothing at all, and nothing but what positions explain.
+        # No difference, and only a difference that positions explain.
         (np.array([[0.0] * 6, [1.0, 2.0, 1.5, 1.0, 0.5, 2.0]]), None, None),
         # The sums of two patterns are 5 and 3 thousandths, and of the third one.
         (np.array([[1.0, -1.001, 1.002, -1.004]]), None, None),

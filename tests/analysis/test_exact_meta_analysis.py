@@ -58,7 +58,7 @@ def test_a_shift_of_what_is_seldom_there_has_the_wider_of_two_intervals(confiden
 
 
 def ranks_depth(first: int, second: int, confidence: float) -> int:
-    """How many values of Mann & Whitney's statistic are too unlikely, of all orders of ranks."""
+    """Count the values of Mann & Whitney's statistic that are too unlikely over all rank orders."""
     orders = list(itertools.combinations(range(first + second), first))
     sums = [sum(order) - first * (first - 1) // 2 for order in orders]
     shares = [sum(s <= u for s in sums) / len(orders) for u in range(first * second + 1)]

@@ -31,7 +31,7 @@ def estimated(x: list[float], of_all: list[int], own: list[int]) -> tuple[float,
     grid = []
     for j in range(1, m + 1):
         theta = 1 / (greatest * (1 + 1e-9)) + (1 - math.sqrt(m / (j - 0.5))) / (3 * x[place])
-        # A θ of nothing is an exponential distribution, told by one that is all but nothing.
+        # θ = 0 is an exponential distribution, represented by a negligible θ.
         grid.append(theta if abs(theta * greatest) >= 1e-9 else 1e-9 / greatest)
 
     def shape_of(theta: float) -> float:
@@ -274,7 +274,7 @@ def test_a_fit_may_be_off_by_a_twentieth_or_its_error_but_never_by_more_than_twi
 
 
 def thresholds_by_hand(boots: Sequence[dict[float, int]]) -> list[tuple[float, list[int]]]:
-    """Every threshold that is tried and of which enough is beyond, with how much of each boot."""
+    """Return every tried threshold with enough beyond it, and how much of each boot is beyond."""
     total = sum(sum(boot.values()) for boot in boots)
     reached, so_far = {}, 0
     for value in sorted({value for boot in boots for value in boot}, reverse=True):
@@ -309,7 +309,7 @@ def test_thresholds_are_those_that_shares_of_samples_exceed(size: int) -> None:
         assert fit.counts.sum(axis=1).tolist() == sizes
         without = [(sum(sizes) - n) / (sum(totals) - t) for n, t in zip(sizes, totals, strict=True)]
         assert fit.share.tolist() == pytest.approx([sum(sizes) / sum(totals), *without], rel=1e-13)
-        # What lies within half a hundredth of another is counted with it, at their mean.
+        # Values within half a hundredth of each other are counted together, at their mean.
         bins: dict[int, list[dict[float, int]]] = {}
         for value in sorted({v for boot in boots for v in boot if v > at}):
             place = math.floor(math.log(value - at) / 0.005)

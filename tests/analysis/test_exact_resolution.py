@@ -41,7 +41,7 @@ def test_values_that_never_differ_sit_on_no_grid_unless_a_finest_step_is_known()
         (12.0, 42.0, 0.0, 6.0),  # 42 = 4·12 − 6: a rest may be below 0.
         (10.0, 31.5, 1.0, 10.0),  # A rest of one and a half finest steps is rounding,
         (10.0, 32.0, 1.0, 2.0),  # and of two none.
-        (10.0, 11.0, 1.0, 1.0),  # No step is more than what lies between the two.
+        (10.0, 11.0, 1.0, 1.0),  # No step is larger than the distance between the two.
         (1000.0, 3000.8, 0.6, 1000.0),
         (1000.0, 3000.0009, 0.0, 1000.0),  # Without a finest step, a millionth is rounding,
         (1000.0, 2000.0012, 0.0, 0.0012),  # and a little more is none.

@@ -17,7 +17,7 @@ CONFIDENCES = (0.5, 0.8, 0.95, 0.96875, 0.99)
 
 
 def depth_of(n: int, confidence: float) -> int:
-    """How many of the least rank sums are together no likelier than one tail."""
+    """Count the least rank sums that together are at most as likely as one tail."""
     sums = [
         sum(rank for rank, taken in enumerate(subset, 1) if taken)
         for subset in itertools.product((False, True), repeat=n)

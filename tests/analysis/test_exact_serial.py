@@ -1,4 +1,4 @@
-"""Blocks that hang together, by loops over the same shuffles, and how much wider that makes."""
+"""Autocorrelation of blocks, by loops over the same shuffles, and how much it widens intervals."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ SCATTERED = [1.0, 4.0, 2.0, 3.0, 1.5, 3.5, 2.5, 4.5]
         [WAVE, FALLING, SCATTERED, [1.0] * 8],
         [FALLING],
         [SCATTERED, WAVE],
-        [[0.0, 1.0, 0.0, 1.0, 0.0, 1.0]],  # Of two values: ties in nearly all shuffles.
+        [[0.0, 1.0, 0.0, 1.0, 0.0, 1.0]],  # Only two values: ties in nearly all shuffles.
         [[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [6.0, 4.0, 5.0, 3.0, 2.0, 1.0]],
     ],
 )
@@ -146,7 +146,7 @@ def wider_by_hand(lag: list[float], blocks: int, confidence: float, family: int)
         degrees = max(round(count) - 1, 3)
         t = stats.t.ppf(1 - (1 - confidence) / family / 2, degrees)
         ordinary = stats.t.ppf(0.5 + confidence / 2, blocks - 1)
-        # A deviation of values that hang together comes out too small by as much.
+        # The deviation of correlated values is underestimated by this factor.
         small = (blocks - 1) / (blocks - blocks / count)
         found.append(max(1.0, float(t / ordinary) * math.sqrt(blocks / count * small)))
     return found

@@ -134,7 +134,7 @@ def test_a_gradient_within_the_block_does_not_widen_intervals() -> None:
 
 @pytest.mark.parametrize("twin", [False, True])
 def test_a_gradient_costs_no_power_and_none_is_lost_without_one(twin: bool) -> None:
-    """Of a lone +10 % among 30 metrics 44 to 61 % were declared, and 64 % with a slope each."""
+    """A lone +10 % among 30 metrics was declared in 44 to 61 %, and in 64 % with a slope each."""
     power = [
         sims.shares(
             Setting(sims.lone(0.10), gradient=gradient, position=True, twin=twin),

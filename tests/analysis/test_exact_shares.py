@@ -11,7 +11,7 @@ from tare.analysis.statistics.shares import exact_share, fisher_p
 
 
 def at_most(count: int, total: int, share: float) -> float:
-    """How likely so few of so many are, each with that chance."""
+    """Return the probability of at most ``count`` of ``total``, each with chance ``share``."""
     return math.fsum(
         math.comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(count + 1)
     )

@@ -55,7 +55,7 @@ def test_boots_are_slow_as_the_definition_says(arms: int) -> None:
 
 
 STEADY = [0.0, 0.01, -0.01, 0.02, -0.02]
-"""Of these and a slow boot the median is 0.005."""
+"""Together with a slow boot, their median is 0.005."""
 
 
 @pytest.mark.parametrize(("factor", "slow"), [(1.19, False), (1.21, True)])

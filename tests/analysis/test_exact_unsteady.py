@@ -1,4 +1,4 @@
-"""What stands out of chance, by loops over the definition, and on both sides of each bound."""
+"""Deviations beyond chance, by loops over the definition, and on both sides of each bound."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ HIGHER, LOWER = dict.fromkeys(range(4), 1.5), dict.fromkeys(range(4), 0.75)
         # The first sixteenth is slower where the first quarter is faster, and the other way round.
         (shaped({0: 2.0, 1: 0.5, 2: 0.5, 3: 0.25}), [WARM, SLOW]),
         (shaped({0: 0.5, 1: 1.5, 2: 1.5, 3: 1.5}), [WARM, SLOW]),
-        # Of the first sixteenth the last value tells, against the quarter.
+        # The last value of the first sixteenth decides, against the quarter.
         (shaped({1: 0.1, 2: 0.1, 3: 0.1}, fourth=9.0), [WARM, SLOW]),
         # The third quarter is unlike the fourth, and the beginning is like both together.
         (shaped({**HIGHER, **dict.fromkeys(range(8, 12), 2.0)}), [LATE]),
@@ -121,7 +121,7 @@ def test_six_boots_believe_what_all_of_them_do(values: Floats, believed: list[Tr
 
 
 def test_a_boot_is_asked_once_however_many_series_it_has() -> None:
-    """Of five boots each series must stand out by itself; these are too short to tell chance."""
+    """With five boots each series must stand out by itself; these are too short for that."""
     series = six(np.ones(8))
     assert stand_out(series, [WARM, FLAT] * 3, [0, 0, 1, 2, 3, 4]) == ["warm-up", "flat"] * 3
     assert stand_out(series, [WARM, FLAT] * 3, range(6)) == ["flat"] * 6

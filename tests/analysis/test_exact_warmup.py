@@ -123,7 +123,7 @@ def steps(*stretches: tuple[float, int]) -> tuple[np.ndarray, tuple[int, ...]]:
         ([(1.05, 4), (0.5, 4), (1.0, 8)], "slowdown", 8),
         # A beginning a little faster than alike is still no slowdown …
         ([(0.91, 4), (3.0, 4), (1.0, 8)], "warm-up", 8),
-        # … and more is, even beside a slower one.
+        # … and more is, even next to a slower one.
         ([(0.89, 4), (3.0, 4), (1.0, 8)], "slowdown", 8),
         # Steady up to its last quarter's first value, and no longer.
         ([(3.0, 12), (1.0, 4)], "warm-up", 12),
@@ -152,7 +152,7 @@ def test_what_is_exactly_as_far_as_alike_is_alike() -> None:
     for level, shape in ((0.0, "flat"), (2.0, "flat"), (-0.5, "slowdown"), (2.5, "warm-up")):
         values = np.array([level] * 8 + [0.0, 2.0] * 4)
         assert warmup._classified(values, (8,)).shape == shape
-    # Beside a slower stretch, one exactly as much faster is a slowdown: only slower warms up.
+    # Next to a slower stretch, one exactly as much faster is a slowdown: only slower warms up.
     values = np.array([0.0] * 4 + [9.0] * 4 + [0.0, 2.0] * 4)
     assert warmup._classified(values, (4, 8)).shape == "slowdown"
 
@@ -205,7 +205,7 @@ def test_an_outlier_is_further_out_than_three_times_the_10_to_90_percent_range()
         series[19] = 9.5 + away
         expected = series[19] if kept else 9.5
         assert warmup.without_outliers(series)[19] == pytest.approx(expected)
-    # Of 0 to 20 they are 2, 10 and 18: exactly three times as far is kept.
+    # For 0 to 20 they are 2, 10 and 18: exactly three times as far is kept.
     for away, kept in ((48.0, True), (48.001, False)):
         series = np.arange(21.0)
         series[20] = 10 + away

@@ -1,4 +1,4 @@
-"""What a cluster costs beside its jobs is read from a run's events, and a goal can be missed."""
+"""A cluster's cost in addition to its jobs is read from a run's events, and goals can be missed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_tares_share_is_the_time_outside_a_jobs_steps(tmp_path: Path) -> None:
     run = CarriedOut(0.0, 1.0, recorded(tmp_path, took_s=12.0, steps=steps))
     (cell,) = spent(run.records)
     assert (cell.clients, cell.scripts, cell.caches) == (79.0, 20.0, 0.4)
-    # What lies around the measuring itself counts too, so it is the cell's time and no less.
+    # The time around the measurement counts too, so the sum is at least the cell's time.
     assert cell.tares == pytest.approx(1.0, abs=1e-5)
     assert cell.share == pytest.approx(0.01, abs=1e-7)
     assert starts(run.records) == {1: [12.0], 4: [12.0]}

@@ -162,7 +162,7 @@ def test_each_goal_is_against_the_peer_that_is_best_in_it() -> None:
     rounds = {
         "tare": [Reached(300.0, 0.004, None)] * 3,
         "wrk": [Reached(200.0, 0.005, None)] * 3,
-        # Slow for want of CPU time, of which it needs little.
+        # Slow, although it needs little CPU time.
         "ab": [Reached(100.0, 0.001, None)] * 3,
     }
     own = Generator("tare", "1", lambda *_: (0.0, 0.0))

@@ -1,4 +1,4 @@
-"""What two equal guests differ by is no cost, and what one of them lacks is one."""
+"""A difference between two equal guests is not a cost, and a lower value of one of them is."""
 
 from __future__ import annotations
 

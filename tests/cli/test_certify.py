@@ -1,4 +1,4 @@
-"""`tare certify` announces what it makes, tries it, and writes a file that tells no secrets."""
+"""`tare certify` announces what it makes, tries it, and writes a file without secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tare certify` of makers' hypervisors, against their simulators: a file that tells no secrets."""
+"""`tare certify` of vendors' hypervisors, against their simulators: a file without secrets."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ RIGHTS = {
 
 
 async def tare(*words: object, **variables: str) -> tuple[int, str]:
-    """Run the command; returns its status and all it said."""
+    """Run the command; return its status and all its output."""
     process = await asyncio.create_subprocess_exec(
         str(TARE),
         *map(str, words),
@@ -136,7 +136,7 @@ async def test_a_makers_hypervisor_is_certified_and_its_file_holds_no_secret(
         begin = ("certify", kind, *given, "--minutes", "0.1", "--yes", "--out", file)
         status, output = await tare(*begin, **variables)
         assert file.exists(), output
-        # A name that is an ordinary word, such as `tare`, tells nobody's.
+        # A name that is an ordinary word, such as `tare`, identifies nobody.
         accounts = {value for key, value in there.who.items() if key.endswith("_USER")}
         planted |= there.secrets() | (accounts - {"tare"})
         assert not there.left()

@@ -39,7 +39,7 @@ def printed_json(*words: str | Path) -> dict[str, Any]:
     assert done.exit_code == 0, done.output
 
     def refuse(constant: str) -> float:
-        raise AssertionError(f"{constant} is no JSON")
+        raise AssertionError(f"{constant} is not JSON")
 
     found: dict[str, Any] = json.loads(done.stdout, parse_constant=refuse)
     return found

@@ -1,4 +1,4 @@
-"""What hypervisors count has one form: it comes back from events as it went in, or not at all."""
+"""Hypervisors' counters have one form: events return them unchanged, or refuse them."""
 
 from __future__ import annotations
 

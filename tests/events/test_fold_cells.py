@@ -1,4 +1,4 @@
-"""Which cells have ended, and for good, as the fold of a run's events tells."""
+"""Cells that have ended, and ended for good, in the fold of a run's events."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_was_under_way_when_the_process_ended_is_not_finished() -> None:
 @pytest.mark.parametrize(
     ("events", "settled"),
     [
-        # A passing fault is tried once more, by this process or by the one that goes on.
+        # A passing fault is tried once more, by this process or by the one that resumes the run.
         ([started(), failed(transient=True)], False),
         ([started(), failed(transient=True), RESUMED], False),
         ([started(), failed(transient=True), started(2), failed(transient=True)], True),

@@ -1,4 +1,4 @@
-"""What the fold of a run's events tells of the run: its blocks, its times, its arms."""
+"""The fold of a run's events: the run's blocks, times and arms."""
 
 from __future__ import annotations
 

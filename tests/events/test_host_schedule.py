@@ -1,4 +1,4 @@
-"""The numbers that stand in recorded series mean today what they meant when they were recorded."""
+"""The codes in recorded series mean today what they meant when they were recorded."""
 
 from __future__ import annotations
 

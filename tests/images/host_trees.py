@@ -1,4 +1,4 @@
-"""Hosts whose kernels lie where other distributions keep them: trees of files, seen as roots."""
+"""Hosts whose kernels are where other distributions keep them: trees of files used as roots."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class LiveMachine:
         configured: A CD with its configuration is attached.
         serial: Whether it is to speak on its second serial port.
         disks: Further disks, by their files.
-        scratch: The bytes of the disk that its configuration tells it to format; 0: none.
+        scratch: The bytes of the disk to format by its configuration; 0: none.
     """
 
     image: Path

@@ -35,7 +35,7 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def apt(cache: Path, *, works: bool = True) -> Callable[[Sequence[str]], Completed]:
-    """Answer as apt does: an update leaves lists in the folder that it is told."""
+    """Answer as apt does: an update leaves lists in the folder that its options name."""
 
     def answer(argv: Sequence[str]) -> Completed:
         if "indextargets" in argv:
@@ -72,7 +72,7 @@ async def test_another_release_is_asked_at_the_same_mirrors_and_once(
     assert await archive_of(host, "trixie", tmp_path) == archive
     assert await kept_archive(host, "trixie", tmp_path) == archive
     assert sum("update" in argv for argv in host.asked) == 1
-    # Lists of more than a month ago are fetched anew.
+    # Lists of more than a month ago are fetched again.
     long_ago = (archive.lists.parent / "fetched").stat().st_mtime - (KEPT_DAYS + 1) * 86400
     os.utime(archive.lists.parent / "fetched", (long_ago, long_ago))
     await archive_of(host, "trixie", tmp_path)

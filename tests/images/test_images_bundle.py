@@ -255,7 +255,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "another architecture": (sets("machine", "riscv64"), "is for riscv64, and this computer is"),
     "a newer format": (sets("format", 2), "has format 2.*update Tare here"),
     "an older format": (sets("format", 0), "has format 0.*export it again"),
-    "no format": (lambda told: told.pop("format"), "manifest .* is damaged"),
+    "no format": (lambda manifest: manifest.pop("format"), "manifest .* is damaged"),
     "a path out": (adds(entry(f"{TREE}/../../../../etc/passwd", b"x")), "leads out of it"),
     "an absolute path": (adds(entry("/etc/passwd", b"x")), "leads out of it"),
     "a path to nowhere": (adds(entry(f"{TREE}//x", b"x")), "leads out of it"),

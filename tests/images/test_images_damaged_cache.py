@@ -1,4 +1,4 @@
-"""Nothing that is kept between runs is used unread: what is damaged is made again, and told."""
+"""Cached files are verified before use: damaged ones are made again and reported."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_a_damaged_copy_on_a_host_is_sent_again(
     copy = await at_host(Far(agent_program), file)
     assert copy.read_bytes() == file.read_bytes() and copy != file
     damage(copy)
-    # Once more on a host that is reached anew, as each run does.
+    # Once more with a new connection to the host, as in each run.
     host = Far(agent_program)
     assert await at_host(host, file) == copy
     assert copy.read_bytes() == file.read_bytes()

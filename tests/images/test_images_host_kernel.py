@@ -208,7 +208,7 @@ async def test_source_trees_that_modules_lead_to_are_not_searched(tmp_path: Path
 async def test_a_host_cannot_have_files_written_elsewhere(tmp_path: Path) -> None:
     tree(tmp_path, f"boot/vmlinuz-{V}")
 
-    class Lying(TreeHost):
+    class WrongAnswers(TreeHost):
         async def run(self, argv, **more):  # type: ignore[no-untyped-def]
             done = await super().run(argv, **more)
             if any("find -L" in word for word in argv) and done.stdout:
@@ -216,7 +216,7 @@ async def test_a_host_cannot_have_files_written_elsewhere(tmp_path: Path) -> Non
                 return type(done)(0, lines, b"")
             return done
 
-    host = Lying(tmp_path)
+    host = WrongAnswers(tmp_path)
     kernel = await host_kernel(host, tmp_path / "cache")
     assert kernel.version == V
     assert not [path for path in host.copied if ".." in path or path.startswith("/etc")]

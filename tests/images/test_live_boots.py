@@ -1,4 +1,4 @@
-"""The live image boots by BIOS and by UEFI, dials back, measures, and does nothing untold."""
+"""The live image boots by BIOS and by UEFI, dials back, measures, and does only what it must."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def equipped(agent_program: Path) -> Iterator[Path]:
 
 
 async def measured(machine: Booted) -> dict[str, Any]:
-    """See that it measures and ends when told to; returns what it proves."""
+    """Check that it measures and ends on request; return its proof."""
     try:
         hello = await machine.client.hello(HELLO_S)
         assert hello.role == "init"
@@ -173,7 +173,7 @@ async def test_without_a_toolbox_nothing_is_formatted(image: Path, tmp_path: Pat
 async def test_a_module_is_given_its_parameters_of_the_command_line(
     agent_program: Path, tmp_path: Path
 ) -> None:
-    # What the module cannot take shows that it was told.
+    # The module's complaint about the value shows that it got the parameter.
     word = "virtio_blk.num_request_queues=several"
     image = await asyncio.to_thread(make_disc, agent_program, tmp_path / "tare.iso", None, (word,))
     machine = LiveMachine(image, "bios", configured=False, disks=(disk(tmp_path / "one"),))
@@ -191,7 +191,7 @@ async def test_without_a_configuration_it_says_what_it_waits_for(
         async with asyncio.timeout(HELLO_S):
             while "has the label TARE-CFG" not in found.console_text():
                 await asyncio.sleep(0.5)
-        # It goes on waiting, and has reached nobody.
+        # It continues to wait, and has reached nobody.
         await asyncio.sleep(3)
         assert found.process.returncode is None
         assert not found.caller.channel.dialled

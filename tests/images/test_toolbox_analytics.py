@@ -1,4 +1,4 @@
-"""Spark comes into the toolbox as it was pinned, and Tare's own jobs as they are written here."""
+"""The toolbox has Spark exactly as pinned, and Tare's own jobs exactly as written here."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_every_file_is_pinned_by_a_checksum() -> None:
     # One client of Hadoop, and that of the very Hadoop that the cluster is.
     clients = {name for name in sums if name.startswith("hadoop-client-")}
     assert clients == {f"hadoop-client-{part}-{HADOOP_VERSION}.jar" for part in ("api", "runtime")}
-    # Without this one Spark's logs go nowhere, and no failed job tells why.
+    # Without this one Spark's logs go nowhere, and a failed job gives no reason.
     assert [name for name in sums if name.startswith("slf4j-api")] == ["slf4j-api-2.0.7.jar"]
 
 
@@ -38,7 +38,7 @@ def test_every_file_of_a_library_is_pinned_and_found_in_one_order(
 ) -> None:
     sums = read_sums(library.sums)
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in sums.values())
-    # Not one of Hadoop's own, of which the cluster's version is to be found.
+    # No archive of Hadoop's own: Spark must find the cluster's version.
     assert not [name for name in sums if re.match(r"hadoop-(common|hdfs|mapreduce|yarn)", name)]
     fetched = library.fetched(tmp_path / "analytics")
     fetched.mkdir()

@@ -1,4 +1,4 @@
-"""A toolbox with packages and files of a study's own: laid over Tare's, which stays as it was."""
+"""A toolbox with packages and files of a study's own: laid over Tare's, which stays unchanged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def program(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def built() -> Iterator[list[Toolbox]]:
-    """What a test built, which is removed after it."""
+    """Collect the toolboxes that a test builds, and remove them after it."""
     boxes: list[Toolbox] = []
     yield boxes
     for box in boxes:
@@ -67,7 +67,7 @@ async def test_it_holds_both_and_is_built_once(program: Path, built: list[Toolbo
     assert about["key"] == box.key
     assert about["expected"] == json.loads((base.tree / ABOUT).read_bytes())["expected"]
     assert verify_toolbox(box) == ()
-    # What both share is one file, and Tare's own toolbox is as it was.
+    # What both share is one file, and Tare's own toolbox is unchanged.
     assert (box.tree / "usr/bin/fio").samefile(base.tree / "usr/bin/fio")
     assert tree_problems(base.tree, base.tree.parent / LISTING, thorough=True) == []
     assert not (base.tree / "opt/mine").exists()

@@ -1,4 +1,4 @@
-"""A toolbox that is damaged, or lacks a program: told in plain words before anything starts."""
+"""A toolbox that is damaged, or lacks a program: reported in plain words before anything starts."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Enough(Exception):
 
 
 async def found(cache: Path, agent: Path) -> tuple[bool, list[str]]:
-    """Return whether the toolbox is taken as it is, and what is said."""
+    """Return whether the toolbox is used unchanged, and the messages."""
     messages: list[str] = []
 
     def say(sentence: str) -> None:
@@ -198,7 +198,7 @@ def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
 
 @needs_shell
 @pytest.mark.parametrize("platform", PLACES)
-async def test_a_machine_with_such_a_toolbox_says_so_and_goes_on(
+async def test_a_machine_with_a_faulty_toolbox_reports_it_and_continues(
     platform: str, context: Context, tree: Path
 ) -> None:
     kind, name = installed().platforms[platform], f"tare-test-{os.getpid()}-lacking"
@@ -210,12 +210,12 @@ async def test_a_machine_with_such_a_toolbox_says_so_and_goes_on(
     machine = await kind.start(context, options, prepared, spec)
     try:
         await machine.ready(60)
-        await lacks_a_program_and_goes_on(machine)
+        await check_missing_program_is_reported(machine)
     finally:
         await machine.stop()
 
 
-async def lacks_a_program_and_goes_on(machine: Machine) -> None:
+async def check_missing_program_is_reported(machine: Machine) -> None:
     with pytest.raises(WorkloadFault, match="no program gnugo of the package gnugo"):
         await machine.agent.run("program", LACKING, deadline_s=60)
     steps = [{"argv": ["sh", "-c", "echo works"]}]
@@ -240,7 +240,7 @@ async def guest(context: Context, image: Path) -> Machine:
 @pytest.mark.guest
 @pytest.mark.slow
 @pytest.mark.boots
-async def test_a_guest_with_such_a_toolbox_says_so_and_goes_on(
+async def test_a_guest_with_a_faulty_toolbox_reports_it_and_continues(
     context: Context, tree: Path, tmp_path: Path, agent_program: Path
 ) -> None:
     image = tmp_path / IMAGE
@@ -248,10 +248,10 @@ async def test_a_guest_with_such_a_toolbox_says_so_and_goes_on(
     await make_image(context.host, tools.tree, tree, image)
     machine = await guest(context, image)
     try:
-        await lacks_a_program_and_goes_on(machine)
+        await check_missing_program_is_reported(machine)
     finally:
         await machine.stop()
-    # What is not whole is no toolbox, though it says it is one.
+    # A truncated image is refused, although its label names a toolbox.
     with image.open("r+b") as file:
         file.truncate(8192)
     machine = await guest(context, image)

@@ -1,4 +1,4 @@
-"""Hadoop comes into the toolbox as it was pinned, file by file, or not at all."""
+"""The toolbox has Hadoop exactly as pinned, file by file, or its build fails."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ ABOUT_IT = {
     "expected": {},
 }
 STARTS = {"argv": ["sh", "-c", "exit 9"]}
-"""A step that fails; were it started, its failure would be told rather than what is missing."""
+"""A step that fails: if it started, its failure would hide the missing program."""
 LACKING = {"prepare": [STARTS], "steps": [{"argv": ["gnugo"]}]}
 BUSYBOX = shutil.which("busybox")
 

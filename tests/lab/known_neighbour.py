@@ -1,7 +1,7 @@
-"""A neighbour of known pattern on the subject's CPU, and how rightly Tare tells what it took.
+"""A neighbour of known pattern on the subject's CPU, and how correctly Tare attributes its time.
 
 In labs whose time counts instructions: this computer's load then changes nothing, and what a
-neighbour takes beside its pattern, to wake up and to fall asleep, is as short as on real hosts.
+neighbour takes in addition to its pattern, to wake up and to sleep, is as short as on real hosts.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Known(Protocol):
         ...
 
     async def charged_s(self) -> float | None:
-        """Return the seconds of a CPU that its host charged it so far; None: nobody tells."""
+        """Return the CPU seconds that its host charged it so far; None: unknown."""
         ...
 
 
@@ -99,7 +99,7 @@ async def measured(
     neighbour: Known | None = None,
     pattern: Pattern | None = None,
 ) -> Measured:
-    """Measure `tick` in the subject, beside the neighbour's pattern, as a cell of a run does."""
+    """Measure `tick` in the subject during the neighbour's pattern, as a cell of a run does."""
     others = {} if neighbour is None else {ROLE: neighbour.machine}
     side = trace_of_cell(tracing, subject, others)
     tick = WORKLOADS["tick"]
@@ -149,7 +149,7 @@ async def measured(
 
 @dataclass(frozen=True)
 class Disturbed:
-    """A measurement beside a known neighbour: `injected` is what its own stamps say, placed."""
+    """A measurement next to a known neighbour; `injected` has its stamps on the subject's clock."""
 
     done: Measured
     injected: tuple[tuple[float, float], ...]
@@ -162,7 +162,7 @@ async def disturbed(
     pattern: Pattern,
     seconds: float,
 ) -> Disturbed:
-    """Measure the subject beside its neighbour, and place the neighbour's own stamps."""
+    """Measure the subject next to its neighbour, and place the neighbour's own stamps."""
     first = await neighbour.read()
     done = await measured(tracing, subject, seconds, neighbour, pattern)
     last = await neighbour.read()
@@ -188,14 +188,13 @@ class Judged:
 
     Args:
         injected: Stretches that it took, and met the measurement whole.
-        right: Of them, those of which most is told as the neighbour's, in the gap around their
-            middle.
+        right: Those that are mostly attributed to the neighbour, in the gap around their middle.
         long: Gaps longer than half of a stretch.
-        blamed: Of them, those that are told as the neighbour's.
-        off: By what share the time that is told as the neighbour's is above its own stamps, which
+        blamed: Those long gaps that are attributed to the neighbour.
+        off: By what share the time attributed to the neighbour is above its own stamps, which
             leave out what it takes to wake up and to fall asleep.
         off_charged: The same against what the host charged it, which holds all of that; None where
-            nobody tells.
+            the host does not report it.
         error_ns: How wrong the recording's times can be.
         events: Events of the recording.
         lost: Events that it lost.
@@ -241,7 +240,7 @@ class Judged:
 
 
 def judged(neighbour: Disturbed, pattern: Pattern, culprit: Cause) -> Judged:
-    """Compare what is told as the neighbour's with what its own stamps say."""
+    """Compare the time attributed to the neighbour with its own stamps."""
     cell = neighbour.done.cell
     assert cell.matched is not None
     theirs = [

@@ -7,7 +7,7 @@ from platforms.libvirt_embedded import CONFIGURED
 
 PACKAGES = ("libvirt-daemon", "libvirt-daemon-driver-qemu")
 SOCKET = "/run/libvirt/libvirt-sock"
-# Of libvirt's drivers one is kept, as in `virtqemud`: those of networks and devices want what a
+# One of libvirt's drivers is kept, as in `virtqemud`: those of networks and devices want what a
 # lab leaves out, such as D-Bus, and the daemon does not start without a driver that it has. Its
 # user, who runs no domain here, is made by an installation, too.
 _START = f"""

@@ -1,4 +1,4 @@
-"""What a known neighbour took is judged by its own stamps: what is not told as its shows."""
+"""Time that a known neighbour took is checked against its own stamps: wrong attribution shows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def found(
     shifted_ns: int = 0,
     charged_ns: float = COUNT * 1_000.0,
 ) -> Judged:
-    """Judge a cell that tells so of each of the gaps that a neighbour made, 1,000 ns each."""
+    """Judge a cell that gives each gap made by a neighbour, 1,000 ns each, this cause."""
     injected = [(number * 5_000.0, number * 5_000.0 + 1_000) for number in range(COUNT)]
     spikes = tuple(
         Spike(

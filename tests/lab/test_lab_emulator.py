@@ -121,7 +121,7 @@ def test_a_lab_filters_its_system_calls_where_its_qemu_can(hypervisor: Hyperviso
     assert "-sandbox" not in command(options, IMAGE, places, "tare-a", Emulator("7.2.22"))
 
 
-def test_a_run_is_not_gone_on_with_by_other_workarounds() -> None:
+def test_a_run_is_not_resumed_with_other_workarounds() -> None:
     then, now = ({"name": "h", "lab": {"workarounds": each}} for each in (EAGER_FPU, "none"))
     (phrase,) = changed_hosts(then, now)
     assert phrase == f"the list of workarounds of a lab with Xen is none, and was {EAGER_FPU}"

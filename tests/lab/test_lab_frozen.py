@@ -1,4 +1,4 @@
-"""A lab whose emulation stops: how that is found, said, and what becomes of a test meanwhile."""
+"""A lab whose emulation stops: how that is detected and reported, and what its test does."""
 
 from __future__ import annotations
 

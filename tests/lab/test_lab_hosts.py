@@ -1,4 +1,4 @@
-"""Lab hosts that boot, and how their ends and false ways into them are told."""
+"""Lab hosts that boot, and messages about their ends and about wrong ways into them."""
 
 from __future__ import annotations
 

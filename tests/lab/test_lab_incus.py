@@ -51,7 +51,7 @@ THREADS = (
     "for name in $(grep -lx qemu-system-x86 /proc/[0-9]*/comm); do "
     "grep -h Cpus_allowed_list ${name%comm}task/*/status; done"
 )
-"""Tells where each thread of a VM's QEMU may run."""
+"""Prints where each thread of a VM's QEMU may run."""
 BOOT_S = 900.0
 UP_S = 120.0
 VMS = (
@@ -125,7 +125,7 @@ async def serving(product: Product, folder: Path, agent: Path) -> AsyncIterator[
         await lab.sh(f"setsid {product.daemon} >/var/log/daemon 2>&1 </dev/null &")
         await lab.sh(f"{product.ready} || {{ tail -20 /var/log/daemon; exit 1; }} >&2")
         await ask(lab, "POST", "/1.0/storage-pools", {"name": POOL, "driver": "dir"})
-        # The lab's network is closed: what machines dial there is carried out of it by the test.
+        # The lab's network is closed: the test forwards what machines dial there.
         await lab.sh(
             f"ip address add {address}/32 dev lo; setsid socat TCP-LISTEN:{port},bind={address},"
             f"fork,reuseaddr TCP:127.0.0.1:{port} >/dev/null 2>&1 </dev/null &"

@@ -153,7 +153,7 @@ async def test_huge_pages_of_the_host_carry_the_guests_memory(kvm_lab: Inside) -
     free = int(await kvm_lab.sh(f"cat {HUGE}/free_hugepages"))
     async with booted(kvm_lab, options) as (_, proof):
         assert free - int(await kvm_lab.sh(f"cat {HUGE}/free_hugepages")) == SHAPE.memory >> 21
-        # Emulated devices beside the real hypervisor.
+        # Emulated devices together with the real hypervisor.
         assert proof["hypervisor"]["signatures"] == ["KVMKVMKVM"]
         assert {nic["driver"] for nic in proof["nics"]} == {"e1000"}
     assert int(await kvm_lab.sh(f"cat {HUGE}/free_hugepages")) == free

@@ -1,4 +1,4 @@
-"""What took a KVM guest's CPU is told of a host over SSH: a known neighbour is found again."""
+"""What took a KVM guest's CPU on a host over SSH: a known neighbour is found again."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ kernel: generic
 arms:
   kvm: {{platform: qemu, accelerator: kvm, neighbour-scheduling: {{nice: -10}}}}
 scenarios:
-  beside:
+  neighboured:
     host-trace: true
     subject: {{cpus: pinned}}
     neighbours:
@@ -71,7 +71,7 @@ CULPRIT = Cause("preempted", f"{ROLE} (CPU 0/KVM)")
 
 @dataclass(frozen=True)
 class ByTheHost:
-    """A neighbour of which its host tells more: the two clocks are read in turn."""
+    """A neighbour whose host reports more about it: the two clocks are read in turn."""
 
     lab: Inside
     machine: QemuMachine
@@ -92,7 +92,7 @@ class ByTheHost:
 async def next_to_known_neighbour(
     folder: Path, agent_program: Path, options: QemuOptions, pattern: Pattern
 ) -> Judged:
-    """Measure a guest beside another one of known pattern on the lab's one CPU."""
+    """Measure a guest next to another one of known pattern on the lab's one CPU."""
     async with inside(COUNTED, folder, agent_program, "generic") as lab:
         context = lab.context
         async with (

@@ -39,7 +39,7 @@ async def test_an_own_xen_is_booted_uncompressed_and_named_by_its_digest(
         "file": str(file),
         "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
     }
-    # Again, from the cache; and with other content at the same name, anew.
+    # Again, from the cache; and with other content at the same name, from scratch.
     again = await own_xen.with_own_xen(LocalHost(), options, IMAGE, cache, None)
     assert again.xen == found.xen
     file.write_bytes(content + b"!")

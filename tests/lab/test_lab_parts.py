@@ -197,7 +197,7 @@ TCG = "usr/lib/x86_64-linux-gnu/qemu/accel-tcg-x86_64.so"
 )
 def test_each_member_of_a_package_goes_to_its_place(name: str, path: str | None) -> None:
     assert place(name) == path
-    # Of a package that was asked for everything is kept, but what would lie elsewhere.
+    # All members of a requested package are kept, except those with a path outside the tree.
     assert (place(name, whole=True) is None) == (".." in name or name == "./")
 
 

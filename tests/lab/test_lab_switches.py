@@ -105,7 +105,7 @@ async def booted(
 
 
 async def vcpu_of(machine: Machine) -> int:
-    """Return its one vCPU's thread, by which the lab's kernel tells of its process, too."""
+    """Return its one vCPU's thread, by which the lab's kernel reports its process, too."""
     (thread,) = await machine.vcpu_threads()
     return thread
 
@@ -130,7 +130,7 @@ async def test_the_lab_has_the_nodes_that_were_asked_for(lab: Inside) -> None:
     output = await lab.sh("cat /sys/devices/system/node/*/meminfo")
     totals = re.findall(r"MemTotal:\s+(\d+) kB", output)
     assert len(totals) == 2
-    # Of each node's half the kernel keeps some for itself.
+    # The kernel keeps some of each node's half for itself.
     assert all(3 * GIB // 4 < int(kib) << 10 <= GIB for kib in totals)
 
 

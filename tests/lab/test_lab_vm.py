@@ -1,4 +1,4 @@
-"""A virtual machine that exists, measured over SSH beside its own host: a lab is one."""
+"""A virtual machine that exists, measured over SSH together with its host: a lab is one."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def arm(vm: Inside, **more: Any) -> dict[str, Any]:
 async def run_study(
     home: Path, arms: dict[str, Any], workloads: dict[str, Any], **shape: str
 ) -> Path:
-    """Run a study of the VM's arms beside this computer, its host; return the run's folder."""
+    """Run a study of the VM's arms and of this computer, its host; return the run's folder."""
     study = {
         "study": "my-vm",
         "baseline": "bare",

@@ -183,7 +183,7 @@ async def test_a_pv_guest_is_pinned_weighed_and_has_a_disk_of_its_own(xen_lab: I
         before = await machine.host_cost()
         tick = await machine.agent.run("tick", TICK, deadline_s=PATIENCE_S)
         after = await machine.host_cost()
-        # Kept from its CPU by the cap: so the guest felt, and so its kernel was told.
+        # Kept from its CPU by the cap: the guest measured that, and Xen reported it to its kernel.
         assert tick.value["stolen_share"] > 0.2
         assert tick.timing["stolen_ns"] > 0.2e9
         assert after["cpu_s"] > before["cpu_s"]

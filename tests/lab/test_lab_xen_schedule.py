@@ -1,4 +1,4 @@
-"""What took a Xen guest's CPU is told by Xen's own trace: a known neighbour is found again."""
+"""What took a Xen guest's CPU, by Xen's own trace: a known neighbour is found again."""
 
 from __future__ import annotations
 

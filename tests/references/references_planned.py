@@ -1,4 +1,4 @@
-"""A run of a study as it is planned, in which every value is 1: nothing of it was measured."""
+"""A run of a study exactly as planned, in which every value is 1; none was measured."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def as_if_run(folder: Path, plan: Plan, cpus: int, kinds: Collection[str]) -> Co
 
 
 def _facts(cell: Cell) -> dict[str, Any]:
-    """Return the record of a cell that is read beside its values: of a load balancer's."""
+    """Return the facts of a cell that reports read next to its values: for load balancers."""
     if cell.kind != "proxy":
         return {}
     return {"proxy": {"size": cell.parameters["size"], "limits": [], "account": {}}}

@@ -1,4 +1,4 @@
-"""A run with values chosen for tests: nothing of it was measured."""
+"""A run with values chosen for tests; none of them was measured."""
 
 from __future__ import annotations
 

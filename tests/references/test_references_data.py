@@ -210,14 +210,14 @@ def test_haproxys_published_figures_name_the_figures_that_they_are_compared_with
     facts = reference.facts
     assert facts["hyperv-legacy"].value == 1500
     assert (facts["vsphere-realtek"].value, facts["vsphere-e1000e"].value) == (20_000, 55_000)
-    # A physical card of the server: no arm with an emulated card is to be set beside it.
+    # A physical card of the server: no arm with an emulated card is compared with it.
     assert all("physical card" in facts[f"vsphere-{card}"].says for card in ("realtek", "e1000e"))
     assert (facts["xen-ovs"].value, facts["xen-ovs-netback"].value) == (8000, 0.6)
     assert "not emulated" in reference.reading
     assert not reference.tables
     setup = (fact.setup or fact.none or fact.here for fact in facts.values())
     assert all(setup), "why a run has nothing for it, or where it has"
-    # Each stands with the figure or the comment that it is said of.
+    # Each names the figure or the comment that it is about.
     assert all(fact.of for fact in facts.values())
     stated = {name for fact in facts.values() if fact.section == "comments" for name in fact.of}
     assert stated == {each.name for each in reference.exhibits if each.view == "time-spent"}
@@ -247,7 +247,7 @@ def test_a_fact_says_on_how_many_machines_where_and_with_how_much_data() -> None
     assert (write.data, write.data_to) == (5e9, 25e9)
     assert (runs.machines, runs.data) == (None, None)
     stated = {(facts[name].section, facts[name].value) for name in facts}
-    # What the source says twice and differently stands twice.
+    # A value that the source states twice and differently is listed twice.
     assert {("I", 0.15), ("III.A", 0.157), ("abstract", 0.46), ("III.B", 0.486)} <= stated
 
 
@@ -260,7 +260,7 @@ def test_the_package_holds_the_references_of_the_checkout() -> None:
         "li2013",
     )
     assert references_folder().resolve() == ROOT / "src" / "tare" / "references"
-    # The build follows no links of itself, only what it is told to include.
+    # The build does not follow links by itself, only with an explicit pattern.
     assert '"src/tare/references/*.yaml"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 
 

@@ -131,7 +131,7 @@ def test_an_empty_field_has_its_reason(comparison: Comparison) -> None:
     why = "all its cells there were lost, withheld as the clock drifted"
     assert f"No value of vm: {why}." in draft(without, "Table 7").notes
     assert not any("No value of vm" in note for note in draft(without, "Table 6").notes)
-    # Beside others, of which it has values, the workload is named.
+    # If other workloads have values, the workload is named.
     tick = next(each for each in keys if each.scenario == "tight" and each.workload == "tick-long")
     assert arms_without(without, (key, tick)) == (f"No value of vm for switch: {why}.",)
 

@@ -82,7 +82,7 @@ def test_the_first_sources_tables_and_figures_are_all_there() -> None:
     )
 
 
-def test_the_second_sources_figures_stand_in_its_order() -> None:
+def test_the_second_sources_figures_are_in_its_order() -> None:
     names = [exhibit.name for exhibit in REFERENCES["hwang2013"].exhibits]
     figures = [name.removeprefix("Figure ") for name in names if name.startswith("Figure")]
     assert [figure[0] for figure in figures] == sorted(figure[0] for figure in figures)

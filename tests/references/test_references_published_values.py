@@ -1,4 +1,4 @@
-"""Published values beside a run's own: paired by what was measured, never mixed."""
+"""Published values next to a run's own: paired by what was measured, never mixed."""
 
 import csv
 import io

@@ -104,7 +104,7 @@ def write_run(folder: Path, blocks: int) -> Comparison:
         for block in range(1, blocks + 1):
             log.append(BlockStarted(block=block, order=()))
             for arm in ARMS:
-                # What a block has in common is no difference of arms; what is left is little.
+                # A block's common effect is not a difference of arms; the rest is small.
                 own = 1 + 0.3 * block + (0.004 * (-1) ** block if arm == "xen" else 0.0)
                 cell(log, block, arm, "net-stream", {}, "bandwidth", "B/s", RATES[arm] * own)
                 cell(log, block, arm, "tick", {}, "excess-max", "s", own / RATES[arm])

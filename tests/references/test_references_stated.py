@@ -290,7 +290,7 @@ def test_each_study_has_an_arm_like_each_of_its_source_where_the_makers_are_at_h
         loaded = load_study(shipped_studies()[study], build_catalog(), hosts=hosts)
         arms = loaded.model_dump(mode="json")["arms"]
         if {spec["platform"] for spec in arms.values()} <= NO_HYPERVISORS:
-            # A first look at containers, beside which a source of hypervisors is empty.
+            # A first look at containers, for which a source about hypervisors has no values.
             assert study.endswith("-smoke")
             continue
         # What nobody knows the hypervisor of has no counterpart, and says so.
@@ -378,7 +378,7 @@ def test_the_files_of_jobs_that_the_docs_name_are_written(tmp_path: Path) -> Non
     reference, run = load_reference("li2013"), planned_run("mapreduce", 4)
     build_report(run.runs, run, tmp_path / "out", [reference])
     written = {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*.*")}
-    # Nothing was sampled, no job told of its phases, and the second host is another study's.
+    # Nothing was sampled, no job reported its phases, and the second host is another study's.
     absent = {
         file_of(reference, each)
         for each in reference.exhibits

@@ -19,7 +19,7 @@ REFERENCES = {name: load_reference(name) for name in known_references()}
 NAMED = [(name, study) for name, each in REFERENCES.items() for study in each.studies]
 
 
-def beside(reference: Reference, study: str, cpus: int) -> SideBySide:
+def side_by_side(reference: Reference, study: str, cpus: int) -> SideBySide:
     return set_beside(planned_run(study, cpus), reference)
 
 
@@ -28,7 +28,7 @@ def test_every_table_meets_a_study_on_as_many_cpus_as_the_source_had(name: str) 
     reference = REFERENCES[name]
     met: set[str] = set()
     for study in reference.studies:
-        matched = beside(reference, study, 4).matched
+        matched = side_by_side(reference, study, 4).matched
         # A source whose results are all in figures has facts alone.
         assert bool(matched) == bool(reference.tables), f"{study} meets no table of {name}"
         met |= {one.table.name for one in matched if all(key is not None for key in one.keys)}
@@ -43,13 +43,13 @@ def test_studies_that_are_named_are_there(name: str) -> None:
 
 def test_all_threads_are_as_many_as_the_machine_has_vcpus() -> None:
     hwang = REFERENCES["hwang2013"]
-    on_two = beside(hwang, "components", 2)
+    on_two = side_by_side(hwang, "components", 2)
     assert [one.table.place for one in on_two.matched] == ["Values stated for figure 4(a)"]
     # The source's host had four CPUs: on a larger one its scenario is another than every CPU's.
-    larger = beside(hwang, "components", 8).matched
+    larger = side_by_side(hwang, "components", 8).matched
     assert [one.matched for one in larger] == ["one-cpu", "four-cpus"]
     assert all(key is not None for one in larger for key in one.keys)
-    one, four = beside(hwang, "components", 4).matched
+    one, four = side_by_side(hwang, "components", 4).matched
     assert (one.matched, four.matched) == ("one-cpu", "every-cpu")
     asked = [key.parameters for key in (*one.keys, *four.keys) if key is not None]
     assert len(asked) == 2 and all('"threads":"all"' in each.replace(" ", "") for each in asked)
@@ -82,15 +82,15 @@ def test_a_run_had_as_many_vcpus_as_its_plan(settings: dict[str, Any]) -> None:
     (run,) = planned_run("quick", 2).runs
     of_five = replace(run, study=stored, host={"cpus": 5})
     assert vcpus_in([of_five], "one") == scenario.vcpus_of(4, 5)
-    # A host of which nobody knows how many CPUs it has.
+    # A host with an unknown number of CPUs.
     words = ({"vcpus": "all"}, {"vcpus": "spare"})
     expected = None if settings.get("subject") in words else scenario.vcpus_of(4, 0)
     assert vcpus_in([replace(run, study=stored, host={})], "one") == expected
 
 
 def test_a_parameter_that_a_study_leaves_out_is_its_default() -> None:
-    """Of memory bandwidth that is one thread, which is what the source had with one vCPU."""
-    one, _ = beside(REFERENCES["hwang2013"], "quick", 2).tables
+    """The default of memory bandwidth is one thread: the source's setting with one vCPU."""
+    one, _ = side_by_side(REFERENCES["hwang2013"], "quick", 2).tables
     assert [key.workload for key in one.keys if key] == ["memory-bandwidth"]
     assert one.has_own
 
@@ -98,9 +98,9 @@ def test_a_parameter_that_a_study_leaves_out_is_its_default() -> None:
 def test_a_source_that_no_study_repeats_says_so_in_the_report() -> None:
     reason = "No study of Tare measures this, so these values stand alone."
     reference = REFERENCES["li2013"].model_copy(update={"studies": (), "no_study": reason})
-    side = beside(reference, "quick", 2)
+    side = side_by_side(reference, "quick", 2)
     assert reason in reference_section(side).about
-    hwang = beside(REFERENCES["hwang2013"], "realtime-short", 2)
+    hwang = side_by_side(REFERENCES["hwang2013"], "realtime-short", 2)
     assert "A run of studies/components.yaml or studies/interference.yaml does." in (
         reference_section(hwang).about
     )

@@ -35,7 +35,7 @@ OVERLAPS = """
   ).map(([other]) => `${svg.id}: ${one} | ${other}`));
 })
 """
-"""Words of figures that lie over one another."""
+"""Words of figures that overlap."""
 
 
 class Browser:
@@ -121,7 +121,7 @@ class Browser:
         return heard
 
     def open(self, path: Path, fragment: str = "") -> None:
-        """Open a page anew, at a place of it, and wait until it is there."""
+        """Load a page from scratch, at an anchor, and wait until it is there."""
         self.ask("Page.navigate", url="about:blank")
         self.ask("Page.navigate", url=path.as_uri() + fragment)
         # On a busy computer a document may call itself complete before anything is in it.

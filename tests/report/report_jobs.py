@@ -1,4 +1,4 @@
-"""A run of jobs on clusters with values chosen for tests: nothing of it was measured."""
+"""A run of jobs on clusters with values chosen for tests; none of them was measured."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ START_AND_END_S = 4.0
 
 
 Caches = Mapping[str, Sequence[Mapping[str, Any]]]
-"""By arm: what was told of the page caches of its machines."""
+"""For each arm, what its machines reported about their page caches."""
 DROPPED = {"dropped": "all caches of files"}
 
 

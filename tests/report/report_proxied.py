@@ -1,4 +1,4 @@
-"""A run through a proxy with values chosen for tests: nothing of it was measured."""
+"""A run through a proxy with values chosen for tests; none of them was measured."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def write_proxied_run(folder: Path, limited: tuple[str, ...] = (), **about: Any)
     Args:
         folder: Where to.
         limited: Arms whose client was the limit.
-        about: What the record of each proxied cell has besides.
+        about: Further entries in the record of each proxied cell.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with EventLog(folder / "events.jsonl") as log:

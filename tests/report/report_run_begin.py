@@ -1,4 +1,4 @@
-"""How runs with values chosen for tests begin: nothing of them was measured."""
+"""The first events of runs with values chosen for tests; none of them was measured."""
 
 from __future__ import annotations
 

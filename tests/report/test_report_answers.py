@@ -162,7 +162,9 @@ def test_more_blocks_are_advised_only_where_they_decide() -> None:
     half = shrunk * math.log(1.31 / 0.9) / 2
     then = a_cost("cpu", (1.0, math.exp(-half), math.exp(half)))
     assert then.finding == "bounded"
-    assert a_cost("cpu", COSTS["wide"]).blocks_to_decide is None, "hundreds are no advice"
+    assert a_cost("cpu", COSTS["wide"]).blocks_to_decide is None, (
+        "advice of hundreds of blocks helps nobody"
+    )
     assert "About" not in " ".join(resource_sentences([a_cost("latency-worst", COSTS["wide"])]))
 
 

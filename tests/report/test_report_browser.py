@@ -39,7 +39,7 @@ TOPMOST = """
   return hit.closest('a').dataset.at;
 })()
 """
-"""The block of the dot that a click on the first one meets: dots may lie over one another."""
+"""The block of the dot that a click on the first one hits; dots may overlap."""
 
 
 @pytest.fixture(scope="module")
@@ -351,7 +351,7 @@ def test_print_keeps_the_tables_and_drops_the_choices(page: Browser) -> None:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of two runs, beside the first run's own."""
+    """The page of two runs, in the same folder as the first run's own page."""
     place = tmp_path_factory.mktemp("two")
     found = []
     for number, name in enumerate(("before", "after")):

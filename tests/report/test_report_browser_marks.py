@@ -58,7 +58,7 @@ def with_response_times(run: RunData, folder: Path) -> RunData:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A page of jobs beside what a paper has of them, of a load balancer, and of much else."""
+    """Pages of jobs with a paper's values, of a load balancer, and of a run with most sections."""
     folder = tmp_path_factory.mktemp("marks")
     jobs = load_run(write_jobs_run(folder / "jobs"))
     proxied = load_run(write_proxied_run(folder / "proxied"))
@@ -124,7 +124,7 @@ def test_a_line_over_the_seconds_of_a_load_leads_to_its_block(pages: dict[str, P
     figures = figures_of(pages["proxied"].read_text(encoding="utf-8"))
     for name in ("rate-time", "response-time", "p99-time"):
         leads = re.findall(r'data-at="([\d.]+)"', figures[f"load-balancer-{name}"])
-        # Of each arm the line and its name.
+        # Each arm has a line and a name.
         assert leads == ["0.3"] * 6, name
 
 

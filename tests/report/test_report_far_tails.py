@@ -1,4 +1,4 @@
-"""Tails beyond what was seen, as the report tells them; and how a run's way to stop is told."""
+"""Tails extrapolated beyond the samples, and a run's stopping rule, as the report shows them."""
 
 from __future__ import annotations
 

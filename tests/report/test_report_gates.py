@@ -1,4 +1,4 @@
-"""Gates told to people and programs, and the command that tells them."""
+"""Results of gates for people and programs, and the command that prints them."""
 
 from __future__ import annotations
 

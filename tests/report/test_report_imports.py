@@ -25,7 +25,7 @@ print(json.dumps([name for name in {heavy!r} if name in sys.modules]), file=sys.
 
 
 def loaded(*arguments: str) -> list[str]:
-    """Of the heavy parts, those that ``tare`` with these arguments loads."""
+    """Return the heavy libraries that ``tare`` with these arguments imports."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(heavy=HEAVY), *arguments],
         capture_output=True,

@@ -249,7 +249,7 @@ def test_cells_that_differ_by_more_than_the_size_are_never_averaged(tmp_path: Pa
     assert section is not None
     titles = [figure.title for figure, _ in section.figures]
     assert sum("keep-alive" in title for title in titles) == len(titles) / 2
-    # One that all have in common is no part of the name.
+    # A parameter that all share does not appear in the name.
     assert not any("cipher" in title for title in titles)
 
 
@@ -383,7 +383,7 @@ def test_a_figures_text_alternative_marks_lower_bounds() -> None:
 
 
 def test_owners_in_one_bar_have_colours_of_their_own() -> None:
-    """More owners than colours, of which each bar shows five."""
+    """There are more owners than colours, and each bar shows five owners."""
     names = [f"thread {number}" for number in range(14)]
 
     def bar(first: int) -> TimeBar:

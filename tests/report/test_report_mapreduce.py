@@ -1,4 +1,4 @@
-"""What limits a job is told phase by phase: caps that were planted are named where they were."""
+"""The limits of a job, phase by phase: planted caps are named in the phases that they limited."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_limits_that_differ_between_numbers_of_slaves_are_reported_for_each() ->
     ]
     words = f"kvm seems limited in sort map (one) by CPU; sort map (three and four) by disk {FEW}."
     assert finding(found) == words
-    # Scenarios that agree need no names, and one that decides nothing is told nothing of.
+    # Scenarios that agree need no names, and one without a limit is left out.
     assert finding([each for each in found if each.limit == "disk"]) == (
         f"kvm seems limited in sort map by disk {FEW}."
     )
@@ -172,7 +172,7 @@ def test_limits_that_differ_between_jobs_and_engines_are_reported_for_each() -> 
         "kvm seems limited in query map (aggregate by hive and join by hive) by CPU; "
         f"query map (aggregate by spark) by disk {FEW}."
     )
-    # Neither alone tells it: each is named with its scenario, a few of them.
+    # Neither name alone is unique: each is named with its scenario, a few of them.
     many = [replace(full, scenario=f"s{number}", workload="a") for number in range(9)]
     many += [replace(use, workload="b", limit="disk") for use in many]
     many[9] = replace(many[9], limit="CPU")

@@ -1,4 +1,4 @@
-"""Where the network's other end was is said in the report."""
+"""The report names where the other end of the network was."""
 
 from __future__ import annotations
 

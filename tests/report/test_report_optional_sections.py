@@ -1,4 +1,4 @@
-"""Parts that few runs have are loaded only where a run has what they are made of."""
+"""Sections that few runs have are imported only when a run has data for them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ print(json.dumps([name for name in {rare!r} if f"tare.report.sections.{{name}}" 
 
 
 def loaded(run: Path) -> list[str]:
-    """Of the rare parts, those that the run's report loads."""
+    """Return the optional sections' modules that the run's report imports."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(rare=(*RARE, "monitoring")), "report", str(run)],
         capture_output=True,

@@ -10,7 +10,7 @@ import pytest
 from report.report_page_reader import Page, read
 from report.report_synthetic import (
     QUICK,
-    Fate,
+    CellStatus,
     comparison_of,
     hostile,
     json_hostile,
@@ -195,8 +195,10 @@ def test_failed_and_withheld_cells_are_shown_with_reason_and_console(tmp_path: P
 
 
 def test_all_failed_is_a_report_without_numbers(tmp_path: Path) -> None:
-    everything: dict[tuple[str, str], Fate] = {(arm, cell): "failed" for arm in QUICK for cell in
-                  ("tick", "switch", "memory-bandwidth", "numeric-sort")}  # fmt: skip
+    workloads = ("tick", "switch", "memory-bandwidth", "numeric-sort")
+    everything: dict[tuple[str, str], CellStatus] = {
+        (arm, cell): "failed" for arm in QUICK for cell in workloads
+    }
     page, comparison = report(tmp_path, blocks=1, statuses={1: everything})
     assert comparison.effects == ()
     assert "Nothing was measured: no cell ended well." in page.words
@@ -204,7 +206,7 @@ def test_all_failed_is_a_report_without_numbers(tmp_path: Path) -> None:
 
 
 def test_without_values_of_the_baseline_nothing_is_compared(tmp_path: Path) -> None:
-    lost: dict[tuple[str, str], Fate] = {("bare", cell): "failed" for cell in
+    lost: dict[tuple[str, str], CellStatus] = {("bare", cell): "failed" for cell in
             ("tick", "switch", "memory-bandwidth", "numeric-sort")}  # fmt: skip
     page, _ = report(tmp_path, blocks=2, statuses={1: lost, 2: lost}, series=False, aa=None)
     assert "No comparison: the baseline bare has no values" in page.words

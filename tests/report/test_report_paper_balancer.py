@@ -110,7 +110,7 @@ def test_cpu_time_by_owner_is_shown_next_to_the_sources_comments(tmp_path: Path)
     xen = {"platform": "xen", "options": {**XEN, "switch": "openvswitch"}}
     found = drafts(run_of(tmp_path, kvm=xen))
     rows = texts(found[OVS])
-    # Half of all CPUs, of which the host has two, is a whole one.
+    # The host has two CPUs, so half of all CPUs is one whole CPU.
     assert [*rows[0][:2], *rows[0][3:]] == ["kvm", "0 B", "host", "netback", "50 %", "100 %"]
     inside = next(row for row in rows if row[3] == "inside")
     assert inside[-1] == "–"

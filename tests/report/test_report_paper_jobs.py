@@ -1,4 +1,4 @@
-"""A source's figures of jobs: drawn over what the figure is about, with copies and bytes beside."""
+"""A source's figures of jobs: drawn over the figure's own variable, with copies and bytes."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_rows_that_do_not_fit_a_figure_are_in_its_table_and_reported(
     style = looks(comparison.arms, comparison.baseline)
     whole = bars_of(comparison, style, FIGURES["8(a)"], "f")
     assert whole.figure is not None and whole.table is not None and not whole.left_out
-    # Three arms: a row is drawn with all of them, or not at all.
+    # Three arms: a row is drawn with all of them, or left out.
     monkeypatch.setattr(paper_jobs, "MOST_BARS", 8)
     made = bars_of(comparison, style, FIGURES["8(a)"], "f")
     assert made.figure is not None and made.table is not None

@@ -18,7 +18,7 @@ from tare.cli.checking import loaded
 
 RUNS = Path(__file__).parent.parent / "fixtures" / "runs"
 VERDICTS = RUNS / "verdicts"
-"""What today's rules say of them: made anew where the rules change, unlike what was measured."""
+"""Today's verdicts on the recorded runs: written again when the rules change, unlike the runs."""
 NAMES = ("tiny", "tiny-neighbours")
 
 
@@ -39,7 +39,7 @@ def rows(table: str) -> list[dict[str, str]]:
 
 
 def agree(found: str, before: str) -> bool:
-    """Whether two cells are the same text, or the same number but for its last digits.
+    """Return True if two cells are the same text, or the same number except for its last digits.
 
     The functions of a distribution are computed to some 12 digits, by whichever library.
     """
@@ -74,7 +74,7 @@ def test_a_recorded_run_is_reported_with_the_numbers_of_its_day(recorded: Path) 
 
 
 def test_a_recorded_run_without_a_twin_keeps_its_estimates(recorded: Path) -> None:
-    """Verdicts are of today's rules; what they rest on is as it was, but where a twin counts."""
+    """Verdicts follow today's rules; their estimates are unchanged, except where a twin counts."""
     assert tare("report", recorded).returncode == 0
     found = rows((recorded / "tables" / "effects.csv").read_text())
     before = rows(expected(recorded, "effects.csv"))
@@ -100,7 +100,7 @@ def test_a_recorded_run_is_exported_in_all_formats(recorded: Path) -> None:
         done = tare("export", recorded, "--format", form, "--out", out)
         assert done.returncode == 0, done.stderr
     now = rows((recorded / "export.csv").read_text())
-    # Columns were added since: those of its day are as they were.
+    # Columns were added since: the columns of that version are unchanged.
     assert [{name: row[name] for name in wanted[0]} for row in now] == wanted
     values = [float(row["value"]) if row["value"] else None for row in wanted]
     assert [row["value"] for row in json.loads((recorded / "export.json").read_text())] == values

@@ -1,4 +1,4 @@
-"""What is said before two runs are compared: other hosts, and arms that one of them lost."""
+"""Caveats before two runs are compared: different hosts, and arms that one of them lost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_runs_on_different_hosts_are_reported_as_such(host: dict[str, Any], othe
 
 
 def test_results_that_an_arm_lost_between_two_runs_are_reported(tmp_path: Path) -> None:
-    """All its cells failed after: a table of what both have would say nothing of it."""
+    """All its cells failed in the second run, so a table of common results would not show it."""
 
     def dead(event: Event) -> Event:
         if isinstance(event, CellFinished) and "/other/" in event.cell:

@@ -66,7 +66,7 @@ def test_brackets_in_names_are_no_markup(tmp_path: Path) -> None:
 
 
 def test_arms_whose_cells_failed_are_named(tmp_path: Path) -> None:
-    """Some of one arm's, and all of another's, of which no row of the table tells."""
+    """Some cells of one arm failed, and all of another arm, which therefore has no row."""
     lost = {
         block: {("oci", "switch"): "failed"}
         | {

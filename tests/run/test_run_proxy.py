@@ -219,7 +219,7 @@ async def served(seconds: float) -> Outcome:
 
 
 async def test_a_server_that_ends_is_named_with_its_reason() -> None:
-    proxy, origin = Server(WorkloadFault("haproxy ended; it said last: no memory")), Server()
+    proxy, origin = Server(WorkloadFault("haproxy ended; its last words: no memory")), Server()
     working = asyncio.ensure_future(_while_serving(served(60), {"the proxy": proxy}))  # type: ignore[dict-item]
     await asyncio.sleep(0)
     await asyncio.sleep(0)

@@ -31,9 +31,9 @@ chosen = "location /file {{ try_files $answer =404; }}"
 for before, words in (("    server {{", parts), ("        root", chosen)):
     assert before in nginx.CONFIGURATION
     nginx.CONFIGURATION = nginx.CONFIGURATION.replace(before, words + before)
-told = workload.nginx
+original = workload.nginx
 def wrong(size, *more):
-    end = told(size, *more)
+    end = original(size, *more)
     end.params["filled"][f"{nginx.FOLDER}/files/short"] = size - 2000
     return end
 workload.nginx = wrong
@@ -102,9 +102,9 @@ workloads:
 REBOOTING = """
 import sys
 from tare.workloads.network.proxy import workload
-told = workload.haproxy
+original = workload.haproxy
 def rebooting(*given):
-    end = told(*given)
+    end = original(*given)
     later = "(sleep 8; echo b > /proc/sysrq-trigger) & exec "
     end.params["argv"] = ["sh", "-c", later + " ".join(end.params["argv"])]
     return end

@@ -52,7 +52,7 @@ arms:
   two: {platform: qemu, devices: emulated}
 scenarios:
   alone: {}
-  beside: {subject: {cpus: pinned}, neighbours: [{load: cpu-load, cpus: same}]}
+  shared: {subject: {cpus: pinned}, neighbours: [{load: cpu-load, cpus: same}]}
 workloads:
 """
 ABILITIES = st.builds(
@@ -68,7 +68,7 @@ ABILITIES = st.builds(
     boot_s=st.sampled_from([0.0, 0.1, 2.5]),
     slowdown=st.sampled_from([1.0, 2.0]),
     lacks=st.dictionaries(st.sampled_from(["tick", "switch"]), st.just("lacks it"), max_size=1),
-    loads_lack=st.dictionaries(st.just("beside"), st.just("no disk"), max_size=1),
+    loads_lack=st.dictionaries(st.just("shared"), st.just("no disk"), max_size=1),
     knobs=st.frozensets(st.sampled_from(["shares", "quantum"])),
     missing_knobs=st.dictionaries(st.just("shares"), st.just("not here"), max_size=1),
     boot=st.sampled_from(["", "xen", "kvm"]),

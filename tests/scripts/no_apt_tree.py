@@ -67,7 +67,7 @@ class NoAptTree:
         (self.folder / "osrelease").write_text(f"{version}\n")
 
     def install(self, *wheels: Path) -> None:
-        """Install wheels into an environment of the tree, beside the libraries of the tests."""
+        """Install wheels into an environment of the tree that has the libraries of the tests."""
         env = self.folder / "env"
         if not env.exists():
             subprocess.run([sys.executable, "-m", "venv", "--without-pip", env], check=True)

@@ -80,12 +80,12 @@ if "--list" in words:
     sys.exit()
 wanted = re.compile(words[words.index("--re") + 1])
 kinds = iter(["CaughtMutant", "MissedMutant", "Unviable"])
-told = [{{"scenario": "Baseline", "summary": {baseline!r}}}]
-told += [{{"scenario": {{"Mutant": {{"name": each}}}}, "summary": next(kinds)}}
+outcomes = [{{"scenario": "Baseline", "summary": {baseline!r}}}]
+outcomes += [{{"scenario": {{"Mutant": {{"name": each}}}}, "summary": next(kinds)}}
          for each in listed if wanted.search(each)]
 out = pathlib.Path(words[words.index("--output") + 1]) / "mutants.out"
 out.mkdir()
-(out / "outcomes.json").write_text(json.dumps({{"outcomes": told}}))
+(out / "outcomes.json").write_text(json.dumps({{"outcomes": outcomes}}))
 sys.exit(2)
 """
 

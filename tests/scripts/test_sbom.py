@@ -1,4 +1,4 @@
-"""What the package is made of is listed whole, from the locks, and as CycloneDX says."""
+"""Every component of the package is listed, from the locks, in the form of CycloneDX."""
 
 from __future__ import annotations
 

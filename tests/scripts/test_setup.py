@@ -10,7 +10,7 @@ from scripts.apt_root import LIBC, AptRoot
 
 ROOT = Path(__file__).parents[2]
 SETUP = ROOT / "scripts/setup"
-# All that the functions call, so that nothing of this computer's own Rust is found.
+# All programs that the functions call, so that this computer's own Rust is not found.
 TOOLS = ("bash", "cut", "dirname", "env", "id", "sed", "sort")
 BASH = shutil.which("bash")
 

@@ -1,4 +1,4 @@
-"""Set-up installs only what is missing, says it first, and goes on without what it cannot have."""
+"""Set-up installs only what is missing, announces it, and continues without the rest."""
 
 from __future__ import annotations
 

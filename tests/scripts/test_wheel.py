@@ -19,7 +19,7 @@ from tare.study.reference.schema import study_schema
 ROOT = Path(__file__).parents[2]
 SHORT = ("run", "quick", "--blocks", "2", "--arm", "qemu-pv", "--workload", "numeric-sort")
 MOST_BYTES = 420_000_000
-"""Of an installation without extras."""
+"""The limit of an installation without extras."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.boots, pytest.mark.guest]
 
@@ -75,5 +75,5 @@ def test_one_file_installed_alone_runs_the_quick_study(tmp_path: Path) -> None:
     ends = [event["status"] for event in of_type(home / "first", "cell_finished")]
     # Two blocks of the bare machine and of QEMU.
     assert ends == ["ok"] * 4 and (home / "first" / "report.html").is_file()
-    # A study that needs what lies beside it finds that too.
+    # A study finds the files next to it, too.
     assert "orders" in tare("plan", "my-program").stdout

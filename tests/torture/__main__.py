@@ -29,7 +29,7 @@ MOST_RESUMES = 4
 
 
 def torture(fault: str, seed: int, home: Path) -> Verdict:
-    """Begin a run, break something of it, go on with it, and judge what became of it."""
+    """Begin a run, break a part of it, resume it, and judge the result."""
     random = Random(seed)
     with _prepared(fault, home) as trial:
         trial.begin()
@@ -45,7 +45,7 @@ def torture(fault: str, seed: int, home: Path) -> Verdict:
         if ended.status < 0:
             left += _after_a_kill(trial)
         if fault not in faults.ENDS_ALL:
-            wrong += _gone_on_with(trial)
+            wrong += _resume_until_end(trial)
         wrong += [
             f"traceback of {each.words[0]}" for each in trial.ends if "Traceback" in each.text
         ]
@@ -64,7 +64,7 @@ def _after_a_kill(trial: Trial) -> list[str]:
     return [] if done.status == 0 else [f"clean: {done.text[-200:]}"]
 
 
-def _gone_on_with(trial: Trial) -> list[str]:
+def _resume_until_end(trial: Trial) -> list[str]:
     """Resume the run until it has ended; return what was not reported rightly."""
     wrong: list[str] = []
     for _ in range(MOST_RESUMES):
@@ -122,7 +122,7 @@ def drawn(seed: int, number: int, only: Sequence[str] = ()) -> list[tuple[str, i
 
 
 def _one(fault: str, seed: int, number: str) -> Verdict:
-    """Carry out one trial, and print what became of it."""
+    """Run one trial, and print its result."""
     home = Path(tempfile.mkdtemp(prefix="torture-", dir="/var/tmp"))
     try:
         verdict = torture(fault, seed, home)
@@ -142,7 +142,7 @@ def _one(fault: str, seed: int, number: str) -> Verdict:
 
 
 def _all(todo: Sequence[tuple[str, int]], at_once: int) -> Iterator[Verdict]:
-    """Carry out trials, some of them at once, and yield what became of each in their order."""
+    """Run trials, some of them in parallel, and yield the result of each in their order."""
     with ThreadPoolExecutor(at_once) as pool:
         begun = [
             pool.submit(_one, fault, seed, f"{number}/{len(todo)}")
@@ -156,7 +156,7 @@ def _all(todo: Sequence[tuple[str, int]], at_once: int) -> Iterator[Verdict]:
 
 
 def main() -> int:
-    """Disturb runs; return 1 if anything was lost, left or told wrongly."""
+    """Disturb runs; return 1 if anything was lost, left behind or reported wrongly."""
     parser = argparse.ArgumentParser(prog="torture", description=__doc__.splitlines()[0])
     parser.add_argument("--faults", type=int, default=200, metavar="N")
     parser.add_argument("--seed", type=int, default=secrets.randbits(32), metavar="S")
@@ -176,7 +176,7 @@ def main() -> int:
     began = time.monotonic()
     verdicts: list[Verdict] = []
     with suppress(KeyboardInterrupt):
-        # What was done until then is told all the same.
+        # Finished trials are reported nevertheless.
         for verdict in _all(todo, asked.at_once):
             verdicts.append(verdict)
     text = table(verdicts, asked.seed, time.monotonic() - began)

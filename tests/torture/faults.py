@@ -1,4 +1,4 @@
-"""The faults: each breaks something of a run under way, and says what has to be told of it."""
+"""The faults: each breaks a part of a run under way, and names what must be reported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torture.judging import Event, ends, measured_through, open_cells, reports_d
 if TYPE_CHECKING:
     from torture.trial import CommandEnd, Trial
 
-GO_ON = "tare resume"
+RESUME = "tare resume"
 REPORT = "tare report"
 WAIT_S = 90.0
 LEAST_STOP_S, MOST_STOP_S = 3.0, 5.0
@@ -39,7 +39,7 @@ def _signalled(trial: Trial, *signals: signal.Signals) -> None:
 
 
 def kill_tare(trial: Trial, random: Random) -> Judge:
-    """Kill the command itself; what it had told must be whole."""
+    """Kill the command itself; its events until then must be whole."""
     _signalled(trial, signal.SIGKILL)
     return _anything
 
@@ -58,10 +58,10 @@ def end_tare(trial: Trial, random: Random) -> Judge:
             return []
         begun = any(event["type"] == "run_started" for event in events)
         wrong = [] if ended.status == 130 else [f"exit status {ended.status}, not 130"]
-        # What has come to its end is not gone on with: only its report is still to write.
+        # A complete run is not resumed: only its report is still to be written.
         complete = begun and events[-1].get("status") == "complete"
-        if begun and (REPORT if complete else GO_ON) not in ended.text:
-            wrong.append(f"it does not say how to go on: {ended.text[-300:]}")
+        if begun and (REPORT if complete else RESUME) not in ended.text:
+            wrong.append(f"it does not say how to resume: {ended.text[-300:]}")
         return wrong
 
     return judge
@@ -115,10 +115,10 @@ def _killed(kind: str) -> Callable[[Trial, Random], Judge]:
 
         def judge(ended: CommandEnd, events: list[Event]) -> list[str]:
             wrong = [] if ended.status in (0, 1) else [f"exit status {ended.status}"]
-            # What was being removed anyway is no loss to anybody.
+            # A machine that was being removed anyway is not a loss.
             needed = hit and set(open_before) & set(open_after)
             if needed and not reports_death(events):
-                wrong.append(f"nothing is told of the {kind} that was killed")
+                wrong.append(f"the {kind} that was killed is not reported")
             return wrong
 
         return judge
@@ -213,7 +213,7 @@ FAULTS: dict[str, Callable[[Trial, Random], Judge]] = {
 OWN_DISK = frozenset({"disk full"})
 AFAR = frozenset({"SSH link cut"})
 ENDS_ALL = frozenset({"folder removed"})
-"""After these there is nothing to go on with."""
+"""After these there is nothing left to resume."""
 
 
 def mount_disk(trial: Trial) -> None:

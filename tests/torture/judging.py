@@ -1,4 +1,4 @@
-"""What became of a disturbed run: what was lost, left behind, and told; from its events alone."""
+"""The result of a disturbed run: losses, leftovers and reports, from its events alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Verdict:
         lost: Planned cells without an end, and cells that had ended and were measured again.
         spoilt: Cells that failed or were withheld, each with its reason.
         left: What was left behind.
-        wrong: What was not told, or not rightly; empty: all was.
+        wrong: What was not reported, or wrongly; empty: all was correct.
     """
 
     fault: str
@@ -31,7 +31,7 @@ class Verdict:
 
     @property
     def well(self) -> bool:
-        """Whether nothing was lost, left or told wrongly."""
+        """Whether nothing was lost, left behind or reported wrongly."""
         return not (self.lost or self.left or self.wrong)
 
 

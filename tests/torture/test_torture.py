@@ -1,4 +1,4 @@
-"""What a torture says of runs is right: it is itself judged here, on events of known courses."""
+"""The verdicts of `make torture` are right: they are tested here, on events of known runs."""
 
 from __future__ import annotations
 
@@ -84,7 +84,9 @@ def test_faults_are_drawn_alike_from_a_seed_and_each_kind_as_often(seed: int, nu
 
 
 def test_the_table_counts_what_went_wrong() -> None:
-    bad = Verdict("QEMU killed", 1, ("a",), ("b: failed: x",), ("process 1",), ("nothing told",))
+    bad = Verdict(
+        "QEMU killed", 1, ("a",), ("b: failed: x",), ("process 1",), ("nothing reported",)
+    )
     good = Verdict("QEMU killed", 2, (), (), (), ())
     text = table([bad, good], 7, 120.0)
     assert "| QEMU killed | 2 | 1 | 1 | 1 | 1 of 2 |" in text

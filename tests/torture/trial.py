@@ -95,7 +95,7 @@ class Trial:
         return self.ends[-1]
 
     def tare(self, *words: str) -> CommandEnd:
-        """Carry out another command."""
+        """Run another command."""
         done = subprocess.run(
             [TARE, *words], capture_output=True, text=True, timeout=LIMIT_S, check=False,
             env=self._env,

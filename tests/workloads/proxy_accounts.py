@@ -1,4 +1,4 @@
-"""What the agents tell of a proxied load, made of a few numbers: the material of its tests."""
+"""Agents' results of a proxied load, built from a few numbers: the material of its tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def task(pid: int, process: str, seconds: float, **more: Any) -> list[Any]:
 def account(
     seconds: float, before: str, after: str, tasks: list[list[Any]], **more: Any
 ) -> dict[str, Any]:
-    """Return what an account tells of a stretch of time."""
+    """Return an account of a stretch of time."""
     texts = more.get("texts", ({}, {}))
     return {
         "seconds": seconds,
@@ -40,7 +40,7 @@ def account(
 
 
 def stage(rate: float, **more: Any) -> dict[str, Any]:
-    """Return what a client tells of a load."""
+    """Return a client's result of a load."""
     found = {
         "requests_per_s": rate,
         "connections_per_s": rate,
@@ -54,10 +54,10 @@ def stage(rate: float, **more: Any) -> dict[str, Any]:
 
 
 def proxied_result(rate: float = 100.0, direct: float = 1000.0, **more: Any) -> dict[str, Any]:
-    """Return all that the agents tell: two CPUs for 10 s, the machine a process on the second.
+    """Return all results of the agents: two CPUs for 10 s, the machine a process on the second.
 
-    The client takes 2 s and the origin 1 s of the first CPU; HAProxy 4 s of the second, of which
-    1 s is its own; an editor that has nothing to do with it takes 3 s of the first.
+    The client takes 2 s and the origin 1 s of the first CPU; HAProxy 4 s of the second,
+    including 1 s of its own; an editor that has nothing to do with it takes 3 s of the first.
     """
     before = stat({}, {})
     after = stat(
@@ -102,9 +102,9 @@ def proxied_result(rate: float = 100.0, direct: float = 1000.0, **more: Any) -> 
 
 
 def under_xen(**more: Any) -> dict[str, Any]:
-    """Return what is told of a Xen guest on four CPUs, of which dom0's kernel sees two.
+    """Return the results of a Xen guest on four CPUs; dom0's kernel sees two of them.
 
-    For 10 s dom0 had 1.3 CPUs, of which its threads show 1.2, the guest 0.5, another domain 0.2.
+    For 10 s dom0 had 1.3 CPUs (its threads show 1.2), the guest 0.5, another domain 0.2.
     """
     below = {"domain": 3, "cpus": 4, "machine": 0.5, "host": 1.3, "others": {"neighbour-1": 0.2}}
     found = proxied_result(shared=False, below={**below, **more})

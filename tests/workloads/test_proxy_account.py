@@ -100,7 +100,7 @@ while time.monotonic() < until:
 
 
 def account_with_planted_load(share: float) -> Account:
-    """Return who used this computer's CPUs beside processes that take this share of all time."""
+    """Return who used this computer's CPUs while processes took this share of all time."""
     wanted = share * (os.cpu_count() or 1)
     several = -(-wanted // 0.9)
     argv = [sys.executable, "-c", PLANTED, str(wanted / several), "20"]
@@ -128,7 +128,7 @@ def account_with_planted_load(share: float) -> Account:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only in real time its share is sure")
 def test_a_planted_consumer_is_found_within_two_points_and_all_time_has_an_owner() -> None:
     found = []
-    # Other tests beside this one come and go by the hundred, which can keep it from its share.
+    # Other tests of this moment come and go by the hundred, which can keep it from its share.
     for _ in range(4):
         account = account_with_planted_load(0.3)
         assert account.owned is not None
@@ -245,7 +245,7 @@ def test_a_switch_that_tare_started_is_the_switch_in_all_its_threads_and_not_tar
 
 def test_under_xen_all_cpus_of_the_computer_have_an_owner_and_not_dom0s_alone() -> None:
     found = account_of(under_xen())
-    # Of 40 s. Interrupts of dom0's that no thread had are left: 13 s less 12 s.
+    # 40 s in total. Interrupts of dom0's that no thread had are left: 13 s less 12 s.
     assert shares(found, HOST) == pytest.approx(
         {
             IDLE: 0.5,
@@ -277,7 +277,7 @@ def test_threads_of_dom0_ran_for_no_longer_than_xen_gave_it() -> None:
     accounts = under_xen()
     whole = account_of(accounts)
     assert whole.threads_of_given == pytest.approx(12 / 13)
-    # Of the 12 s that its threads tell of, Xen gave 10.
+    # Its threads report 12 s; Xen gave 10 s.
     accounts["below"]["host"] = 1.0
     accounts["below"]["machine"] += 0.3
     found = account_of(accounts)

@@ -83,7 +83,7 @@ def test_connections_lost_by_a_switchs_tracking_are_reported_once_as_a_fault() -
     assert summed(result)["faults"] == [
         {"where": "switch", "stage": "", "what": "drop", "count": 7}
     ]
-    # The switch's own words come with the rest of what is told.
+    # The switch's own words come with the other messages.
     assert summed(result)["warnings"] == []
 
 

@@ -1,4 +1,4 @@
-"""What besides the proxy may have been the limit, and what is told instead of a loss."""
+"""Limits other than the proxy, and what is reported instead of a loss."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_ends_that_are_the_limit_without_a_proxy_are_reported() -> None:
     assert "requests" not in values
     (why,) = summed(account)["limits"]
     assert "with nothing between them, 1.30 times" in why
-    # A switch that is slower than both ends is no fault of theirs, but hides the proxy as well.
+    # A switch that is slower than both ends is not their fault, but hides the proxy as well.
     account["stages"]["straight-4"]["requests_per_s"] = 1000.0
     account["stages"]["direct-4"]["requests_per_s"] = 120.0
     (why,) = summed(account)["limits"]
@@ -77,7 +77,7 @@ def test_a_client_whose_cpus_others_filled_is_a_limit_too() -> None:
     accounts["accounts"]["host"]["after"]["/proc/stat"] = stat(
         {"user": 300, "system": 650, "idle": 50}, {"user": 100, "system": 250, "idle": 650}
     )
-    # Beside 3 s of theirs, in 10 s of one CPU.
+    # In addition to 3 s of theirs, in 10 s of one CPU.
     accounts["accounts"]["host"]["tasks"] += [task(10, "haproxy", 6.5, name="vhost-10", tid=13)]
     (why,) = words(accounts)
     assert why.startswith("client and origin used 30 % of their CPU time, and other work the rest")

@@ -1,4 +1,4 @@
-"""What is asked through a proxy, in which order, and how its servers are told."""
+"""The loads through a proxy, their order, and the configuration of its servers."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Rates = st.lists(st.floats(10, 1e4), min_size=1, max_size=5)
 
 
 def in_rounds(rates: Sequence[float]) -> dict[str, Any]:
-    """Return what is told of rounds of these rates, in each of which the CPUs did the same."""
+    """Return the result of rounds with these rates; the CPUs do the same in each round."""
     found = proxied_result(rates[0])
     parts = [proxied_result(rate) for rate in rates]
     for nth, rate in enumerate(rates, start=1):
@@ -81,7 +81,7 @@ def test_cpus_that_others_filled_in_an_earlier_round_are_a_limit_too() -> None:
     full["accounts"]["host"]["after"]["/proc/stat"] = stat({"system": 1000}, idle)
     assert limits([quiet, quiet], account_of(quiet), 1000.0, 100.0) == []
     assert limits([quiet, full], account_of(quiet), 1000.0, 100.0) == []
-    # Ten rounds, of which the last one's CPUs rested for 40 %.
+    # Ten rounds; in the last one the CPUs were idle for 40 %.
     (why,) = limits([*[full] * 9, quiet], account_of(quiet), 1000.0, 100.0)
     assert "other work the rest of the 96 %" in why
 

@@ -1,4 +1,4 @@
-"""The real agent carries every workload out, and its results mean what they say."""
+"""The real agent runs every workload, and its results are what their names say."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_tick_over_its_grid(agent: Agent, parameters: dict[str, Any]) -> None:
     ordered = ["duration-median", "duration-p99", "duration-p99.9", "duration-p99.99"]
     tails = [observed[name] for name in ordered]
     assert tails == sorted(tails)
-    # A bin's middle may lie half a bin, and a coarse bin's 1/256, beyond what it holds.
+    # A bin's middle may be half a bin, and a coarse bin's 1/256, beyond what it holds.
     assert observed["duration-min"] <= tails[0] * 1.01 + 1e-8
     assert tails[-1] <= observed["duration-max"] * 1.01 + 1e-8
     assert 0 <= observed["stolen-share"] <= 1

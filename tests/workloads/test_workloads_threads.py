@@ -1,4 +1,4 @@
-"""As many threads as the machine has CPUs: said by the host, so that all arms do the same."""
+"""As many threads as the machine has CPUs: counted by the host, so that all arms do the same."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ async def test_the_real_fio_and_bonnie_work_on_the_machines_own_disk(
             machine, "fio", mode="random-mixed", duration=1, total=4 * MIB, fsync=4
         )
         assert fio["rate"] == pytest.approx(fio["read-rate"] + fio["write-rate"])
-        # Of 100 I/Os 70 are reads; each is 4 KiB.
+        # 70 of 100 I/Os are reads; each is 4 KiB.
         assert fio["read-rate"] > fio["write-rate"] > 0
         assert fio["operations"] * 4096 == pytest.approx(fio["rate"], rel=0.01)
         assert fio["read-latency-median"] <= fio["read-latency-p99"] <= fio["read-latency-maximum"]

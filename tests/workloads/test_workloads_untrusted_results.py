@@ -46,7 +46,7 @@ def good(name: str) -> dict[str, Any]:
 
 
 def read(workload: Workload[Any], result: Any) -> dict[str, float] | None:
-    """What is read from ``result``; None where it is refused as is documented."""
+    """Return the values read from ``result``; None if it is refused as documented."""
     try:
         values = workload.observe(parameters_of(workload.name), result)
     except (KeyError, ValueError) as refused:
@@ -101,7 +101,7 @@ def test_what_is_missing_is_named_or_left_out(workload: Workload[Any]) -> None:
         except KeyError as refusal:
             assert key_of(place) in str(refusal), (place, refusal)
         except ValueError as refusal:
-            # Of a list, one that is gone is not missed; all that are gone are.
+            # One missing element of a list is not noticed; if all are missing, it is.
             assert not isinstance(place[-1], str) or key_of(place) in str(refusal), place
         else:
             counted = {"phases", "jobs"} if isinstance(place[-1], int) else set()

@@ -1,8 +1,8 @@
-"""What the agent may tell of each workload, and which values follow: the material of its tests.
+"""Results of the agent for each workload, and the values that follow: the material of its tests.
 
-Each sample is a whole result made of one number, as the agent gives it for the sample's parameters,
-with the values that must be read from it. So tests that hold for all workloads can take any number
-out, put anything in its place, and know what to expect.
+Each sample is a whole result built from one number, in the agent's form for the sample's
+parameters, with the values that must be read from it. Tests for all workloads can therefore take
+any number out, put anything in its place, and know what to expect.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Sample:
         least: The least number that the result can tell exactly enough.
         most: The greatest.
         close: By how much, relatively, a value may differ, where a program writes decimals.
-        left_out: Metrics whose value is not made of this number alone.
+        left_out: Metrics whose value does not follow from this number alone.
         lacking: Metrics that a cell with this result rightly has no value of.
     """
 
@@ -157,7 +157,7 @@ def _fio_values(number: float) -> Values:
 def _bonnie(number: float) -> Result:
     row = ["1.98", "2.00a", "tare", *["1"] * 47]
     for index in range(len(PHASES)):
-        # Rates of bytes, seeks and rates of files are beside their shares of a CPU.
+        # Rates of bytes, seeks and rates of files are next to their shares of a CPU.
         at = 9 + 2 * index if index < 6 else 26 + 2 * (index - 6)
         row[at] = row[at + 1] = _decimal(number)
         row[38 + index] = f"{_decimal(number)}us"
@@ -249,7 +249,7 @@ def _proxy(number: float) -> Result:
 
 
 PROXY_LIMITED = frozenset({"requests-at-least", "bandwidth-at-least"})
-"""Told only where client or origin were the limit."""
+"""Observed only if client or origin were the limit."""
 
 
 def _phases(number: float) -> Result:
@@ -372,7 +372,7 @@ SAMPLES: Mapping[str, Sample] = {
     "net-load": Sample(lambda number: {"bytes_per_s": number}),
     "phased-load": Sample(_phases, lambda _: {"phases": 2.0}),
 }
-"""What the agent tells of each workload there is."""
+"""A sample result of the agent for each workload."""
 
 
 def places(given_value: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
