@@ -8,8 +8,11 @@ that the simulated server has it on, so packets really flow between the guests, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import os
 import secrets
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,6 +148,17 @@ class GuestNetworks:
         for network in set(self._bridges) - used:
             await _ip("link", "delete", self._bridges.pop(network))
 
+    async def kill(self, number: int) -> None:
+        """End all processes of a guest at once, as a crash does.
+
+        Args:
+            number: Its number among the guests that are there, from 0 in the order of their start.
+        """
+        name, _ = list(self._guests.values())[number]
+        for pid in (await _ip("netns", "pids", name)).split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+
     async def _bridge(self, network: str) -> str:
         assert network, "a second card is on a network that the server does not have"
         if network not in self._bridges:
@@ -154,9 +168,10 @@ class GuestNetworks:
         return self._bridges[network]
 
 
-async def _ip(*words: str) -> None:
+async def _ip(*words: str) -> str:
     process = await asyncio.create_subprocess_exec(
         "ip", *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
     output, _ = await process.communicate()
     assert process.returncode == 0, f"ip {' '.join(words)}: {output.decode()}"
+    return output.decode()

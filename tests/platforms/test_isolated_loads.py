@@ -394,6 +394,30 @@ async def test_a_cluster_on_an_isolated_network(tmp_path: Path, kind: str) -> No
     assert cell["status"] == "ok", cell["reason"]
 
 
+PARTS = ("net-stream", "request-response", "connect-request-response", "packet-rate", "http-load")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_network_parts_of_components_on_an_isolated_network(
+    tmp_path: Path, kind: str
+) -> None:
+    networks = GuestNetworks(await load_balancers_toolbox())
+    short = {f"{part}.duration": "1s" for part in PARTS}
+    async with simulated(kind, tmp_path, networks) as there:
+        words = words_of("components", f"{kind},{kind}-em", there, networks, tmp_path, **short)
+        words += ["--scenario", "one-cpu", "--workload", ",".join(PARTS)]
+        status, output = await tare_within(RUN_S, *words, XDG_STATE_HOME=str(tmp_path / "state"))
+        assert status == 0, output
+        assert not there.networks() and not there.machines() and not networks.left
+    assert_no_ledger_is_left(tmp_path)
+    events = events_in(tmp_path / "out")
+    require_networks(kind, events, networks, there.models, ("subject", "peer"))
+    cells = [each for each in events if each["type"] == "cell_finished"]
+    assert {each["cell"].split("/")[3].partition("[")[0] for each in cells} == set(PARTS)
+    for cell in cells:
+        assert cell["status"] == "ok", cell["reason"]
+
+
 LOADED = "[{load: net-load}]"
 
 
@@ -484,3 +508,25 @@ async def test_a_run_that_ends_early_leaves_neither_machine_nor_network(
                         await asyncio.sleep(0.5)
         assert not there.networks() and not there.machines()
     assert_no_ledger_is_left(tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_machine_that_dies_under_load_leaves_neither_machine_nor_network(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    networks = GuestNetworks(await load_balancers_toolbox())
+    async with simulated(kind, tmp_path, networks) as there:
+        words = words_of("load-balancer-short", kind, there, networks, tmp_path, **PROXY)
+        with Running(tmp_path / "out", *words) as running:
+            await asyncio.to_thread(running.wait_for, measures, RUN_S)
+            assert there.networks() and len(networks.plugged) == 3
+            # The origin was started last.
+            await networks.kill(2)
+            status, output = await asyncio.to_thread(running.end, RUN_S)
+        assert not there.networks() and not there.machines() and not networks.left
+    assert_no_ledger_is_left(tmp_path)
+    events = events_in(tmp_path / "out")
+    (cell,) = (each for each in events if each["type"] == "cell_finished")
+    assert (status, cell["status"]) == (1, "failed"), output
+    assert "-origin: " in cell["reason"]
