@@ -406,6 +406,7 @@ async def test_the_network_parts_of_components_on_an_isolated_network(
     async with simulated(kind, tmp_path, networks) as there:
         words = words_of("components", f"{kind},{kind}-em", there, networks, tmp_path, **short)
         words += ["--scenario", "one-cpu", "--workload", ",".join(PARTS)]
+        words += ["--set", "shape.memory=1GiB"]
         status, output = await tare_within(RUN_S, *words, XDG_STATE_HOME=str(tmp_path / "state"))
         assert status == 0, output
         assert not there.networks() and not there.machines() and not networks.left

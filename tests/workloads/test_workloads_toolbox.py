@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from images.toolbox_small import real_toolbox
+from platforms.libvirt_embedded import embedded
 from tare.hosts import Ledger, LocalHost
 from tare.images.cache import default_cache
 from tare.images.toolbox.toolbox import Toolbox
@@ -60,10 +61,15 @@ def context(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
 
 
 async def started(
-    context: Context, platform: str, toolbox: Toolbox, memory: int, disk: int = 0
+    context: Context,
+    platform: str,
+    toolbox: Toolbox,
+    memory: int,
+    disk: int = 0,
+    **chosen: Any,
 ) -> Machine:
     kind, name = installed().platforms[platform], f"tare-test-{os.getpid()}-tools"
-    options, shape = kind.options.model_validate({}), Shape(1, memory, disk)
+    options, shape = kind.options.model_validate(chosen), Shape(1, memory, disk)
     prepared = await kind.prepare(context, options, shape, False)
     files = ToolboxFiles(toolbox.image, toolbox.digest, toolbox.tree)
     spec = MachineSpec(name, shape, (), context.ledger.path.parent / name, False)
@@ -108,6 +114,28 @@ async def test_every_application_runs_and_is_verified(
     try:
         for name in present(toolbox, NAMES):
             await run_study(machine, name, toolbox)
+    finally:
+        await machine.stop()
+
+
+@pytest.fixture
+def libvirt_uri() -> Iterator[str]:
+    with embedded() as uri:
+        yield uri
+
+
+@pytest.mark.guest
+@pytest.mark.skipif(os.geteuid() != 0, reason="libvirt's system driver needs root")
+@pytest.mark.parametrize("machine_type", ["q35", "pc"])
+async def test_an_application_runs_from_an_emulated_disk_of_libvirt(
+    machine_type: str, context: Context, toolbox: Toolbox, libvirt_uri: str
+) -> None:
+    chosen = {"uri": libvirt_uri, "devices": "emulated", "machine": machine_type}
+    # Debian's kernel for clouds has no drivers of emulated devices.
+    general = replace(context, kernel="generic")
+    machine = await started(general, "libvirt", toolbox, 512 * MIB, 64 * MIB, **chosen)
+    try:
+        await run_study(machine, "bzip2-decompress", toolbox)
     finally:
         await machine.stop()
 

@@ -18,6 +18,7 @@ QEMU_WORDS = "http://libvirt.org/schemas/domain/qemu/1.0"
 BUSES = {"virtio-blk": "virtio", "virtio-scsi": "scsi", "ahci": "sata", "ide": "ide"}
 """Libvirt's names of the buses."""
 _TARGETS = {"virtio-blk": "vda", "virtio-scsi": "sda", "ahci": "sda", "ide": "hda"}
+_TOOLBOX_TARGETS = {"virtio": "vdb", "sata": "sdb", "scsi": "sdb", "ide": "hdb"}
 TOOLBOX_SERIAL = "tare-toolbox"
 
 
@@ -150,7 +151,7 @@ def _devices(domain: ET.Element, options: LibvirtOptions, files: Files, link: Li
     if files.disk is not None:
         _disk(devices, options, files.disk)
     if files.toolbox is not None:
-        _toolbox(devices, files.toolbox)
+        _toolbox(devices, options, files.toolbox)
     _stream(devices, "serial", files.console, {"type": "isa-serial", "port": "0"})
     if paravirtual:
         _stream(devices, "channel", files.agent, {"type": "virtio", "name": PORT})
@@ -193,14 +194,18 @@ def _carried(options: LibvirtOptions) -> dict[str, str]:
     return {**queues, **({"iothread": "1"} if options.iothread else {})}
 
 
-def _toolbox(devices: ET.Element, file: Path) -> None:
+def _toolbox(devices: ET.Element, options: LibvirtOptions, file: Path) -> None:
+    paravirtual = options.devices == "paravirtual"
     disk = _add(devices, "disk", type="file", device="disk")
     _add(disk, "driver", name="qemu", type="raw")
     # It may be the cache's own file: libvirt is not to change its owner.
     _add(_add(disk, "source", file=str(file)), "seclabel", model="dac", relabel="no")
-    _add(disk, "target", dev="vdb", bus="virtio")
+    bus = "virtio" if paravirtual else BUSES[options.bus]
+    _add(disk, "target", dev=_TOOLBOX_TARGETS[bus], bus=bus)
     _text(disk, "serial", TOOLBOX_SERIAL)
-    _add(disk, "readonly")
+    # An emulated disk cannot be read-only: what would be written goes to a file next to its own,
+    # which libvirt removes.
+    _add(disk, "readonly" if paravirtual else "transient")
 
 
 def _stream(devices: ET.Element, kind: str, socket: Path, target: Mapping[str, str]) -> None:

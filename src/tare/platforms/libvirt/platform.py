@@ -159,7 +159,7 @@ class Libvirt(Platform[LibvirtOptions]):
 
     def stated(self, options: LibvirtOptions) -> Statement:
         """Return what domains offer; nothing is tried for it."""
-        kvm, paravirtual = options.accelerator == "kvm", options.devices == "paravirtual"
+        kvm = options.accelerator == "kvm"
         return Statement(
             runs_as="libvirt starts it: a user and a security driver of its own",
             capabilities=Capabilities(
@@ -170,12 +170,11 @@ class Libvirt(Platform[LibvirtOptions]):
                 notes=(
                     "shares and caps are libvirt's own options (`shares`, `cap`); they need the "
                     "control group of CPUs that libvirt manages",
-                    "the toolbox needs paravirtual devices",
                     WITHHELD,
                     *(() if kvm else ("the processor is emulated in software",)),
                 ),
                 disk=frozenset({options.bus}),
-                toolbox=frozenset({"disk"} if paravirtual else set()),
+                toolbox=frozenset({"disk"}),
             ),
             kernel="the guest image's",
             channel="virtio-serial port; with emulated devices a second serial port",
