@@ -169,6 +169,26 @@ async def test_hosts_without_cpu_groups_are_refused_with_the_reason(
     assert "Windows Server 2019" in verdict.hint
 
 
+async def test_cpu_groups_are_used_where_they_can_be(
+    server: HypervServer, context: Context, tmp_path: Path
+) -> None:
+    options = options_of(server, cpu_groups="auto")
+    assert Hyperv().stated(options).capabilities.pinning
+    verdict = await Hyperv().check(context, options)
+    assert verdict.usable and verdict.capabilities.pinning
+    machine = await started(Hyperv(), context, options, spec_of(tmp_path, cpus=(1,)))
+    assert [*server.host.cpu_groups.values()] == [[1]]
+    await machine.stop()
+    server.host.scheduler = 4
+    verdict = await Hyperv().check(context, options)
+    assert verdict.usable and not verdict.capabilities.pinning
+    assert verdict.shown["cpu groups"].startswith("not used: CPU groups confine nothing here")
+    machine = await started(Hyperv(), context, options, spec_of(tmp_path))
+    assert not server.host.cpu_groups
+    await machine.stop()
+    assert nothing_left(server, context)
+
+
 async def test_with_cpu_groups_the_cores_of_the_host_are_known(
     server: HypervServer, context: Context
 ) -> None:

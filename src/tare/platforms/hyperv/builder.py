@@ -18,7 +18,7 @@ from tare.platforms.hyperv.cpu_groups import (
     require_groups,
 )
 from tare.platforms.hyperv.network import adapter_address
-from tare.platforms.hyperv.options import HypervOptions
+from tare.platforms.hyperv.options import AUTO, HypervOptions
 from tare.platforms.hyperv.server import Server, same_path, within
 from tare.platforms.hyperv.session import HypervSession
 from tare.platforms.vendors.own_disk import Bus
@@ -156,7 +156,8 @@ class VmBuilder:
             TareError: The host has no such processor, or no CPU groups.
         """
         spec = request.spec
-        processors = tuple(sorted(set(spec.cpus or spec.within)))
+        optional = self._options.cpu_groups == AUTO
+        processors = tuple(sorted(set(spec.cpus or (() if optional else spec.within))))
         if not self._options.cpu_groups or not processors:
             return ()
         require_groups(facts)

@@ -14,6 +14,8 @@ from tare.platforms.vendors.options import VendorOptions, image_faults
 
 KNOBS = frozenset({"weight", "cap", "reservation"})
 UNKNOWN = ("policy", "nice", "slice", "period")
+AUTO = "auto"
+"""The value of `cpu-groups` that uses them where they can be used."""
 DEFAULT_WEIGHT, ALL = 100, 100
 """The default weight of a VM, and all of its processors in percent. Set-VMProcessor accepts weights
 of 1 to 10000, and 0 to 100 for ``-Reserve`` and ``-Maximum``."""
@@ -80,11 +82,12 @@ class HypervOptions(VendorOptions, ScheduledOptions):
         False,
         description="Generation 2: boot only what Microsoft's UEFI certificate authority signed.",
     )
-    cpu_groups: bool = Field(
+    cpu_groups: bool | Literal["auto"] = Field(
         False,
         description="Confine each VM to its CPUs of the host by a CPU group of Tare's own, which "
         "the Host Compute Service creates: Windows Server 2019, Windows 10 1809 or newer. Without "
-        "it nothing is bound. Each vCPU may use all CPUs of its VM's group.",
+        "it nothing is bound. Each vCPU may use all CPUs of its VM's group. `auto`: confine the "
+        "VMs of pinned scenarios if the host and the account allow it.",
     )
     scheduling: Scheduling = subject_scheduling(
         "How Hyper-V schedules the subject next to others: weight (100 is the default), cap and "

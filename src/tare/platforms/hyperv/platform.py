@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from tare.errors import TareError
 from tare.platforms.contract import (
     ANY_BOOT,
     Capabilities,
@@ -23,7 +24,7 @@ from tare.platforms.hyperv.cpu_groups import (
     require_groups,
 )
 from tare.platforms.hyperv.network import HypervSwitchResource
-from tare.platforms.hyperv.options import KNOBS, HypervOptions
+from tare.platforms.hyperv.options import AUTO, KNOBS, HypervOptions
 from tare.platforms.hyperv.server import Server, carrier_of, facts_of, groups_of
 from tare.platforms.hyperv.session import HypervSession
 from tare.platforms.hyperv.vm import Confinement, HypervVm, wanted_of
@@ -97,7 +98,7 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         emulated = {"emulated"} if options.generation == 1 else set()
         stated = Statement(
             capabilities=Capabilities(
-                pinning=options.cpu_groups,
+                pinning=bool(options.cpu_groups),
                 max_vcpus=0,
                 min_memory=MIN_MEMORY,
                 devices=frozenset({"paravirtual"} | emulated),
@@ -148,9 +149,16 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         server = Server(session)
         location = await VmBuilder(server, options).locate()
         facts = await facts_of(server, location.host)
-        if options.cpu_groups:
-            require_groups(facts)
-            await groups_of_host(session)
+        grouped = bool(options.cpu_groups)
+        try:
+            if grouped:
+                require_groups(facts)
+                await groups_of_host(session)
+        except TareError as error:
+            if options.cpu_groups != AUTO:
+                raise
+            grouped, able = False, replace(able, pinning=False)
+            facts = {**facts, "cpu groups": f"not used: {error.message}"}
         product = facts.get("product") or "Hyper-V"
         reason = f"{options.address} is {product} {facts.get('build', '')}".strip()
         most = location.host.number("LogicalProcessorCount") or 1
@@ -159,7 +167,7 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         versions = {"hyperv": str(facts.get("build", ""))}
         able, rights = replace(able, max_vcpus=most), await groups_of(server)
         carrier = await carrier_of(server, location.host)
-        if options.cpu_groups:
+        if grouped:
             carrier = await placed_by_core(session, carrier)
         return ServerFindings(reason, versions, able, as_words(facts), rights, carrier)
 
