@@ -104,6 +104,11 @@ def open_folder(path: Path) -> RunFolder:
     if path.is_file():
         raise InputError(f"{path} is a file", f"name the run's folder: {path.parent}")
     if not folder.events.is_file():
+        if path.is_dir() and _holds_no_event(folder):
+            raise InputError(
+                f"the run in {path} was killed before its first event",
+                f"start it again in the same folder: tare run STUDY --out {path}",
+            )
         raise InputError(
             f"{path} holds no run (there is no {folder.events.name})",
             "name a folder that `tare run` wrote",
