@@ -224,11 +224,13 @@ def test_a_package_is_unpacked_without_owners_devices_or_setuid(tmp_path: Path) 
 def test_modprobe_finds_all_that_a_module_needs() -> None:
     parts = [("kvm_amd", ("kvm", "ccp")), ("kvm", ("irqbypass",)), ("ccp", ()), ("irqbypass", ())]
     modules = [Module(name, Path(name), needs, b"") for name, needs in parts]
-    assert dependencies(modules).splitlines()[0] == "kvm_amd.ko: ccp.ko kvm.ko irqbypass.ko"
+    assert dependencies(modules).splitlines()[0] == (
+        "kernel/kvm_amd.ko: kernel/ccp.ko kernel/kvm.ko kernel/irqbypass.ko"
+    )
     parts = [("bridge", ("llc", "stp")), ("stp", ("llc",)), ("llc", ())]
     modules = [Module(name, Path(name), needs, b"") for name, needs in parts]
     # Loaded from its end: stp needs llc, though bridge names llc first.
-    assert dependencies(modules).splitlines()[0] == "bridge.ko: stp.ko llc.ko"
+    assert dependencies(modules).splitlines()[0] == "kernel/bridge.ko: kernel/stp.ko kernel/llc.ko"
     assert aliases([]) == ""
 
 

@@ -69,7 +69,10 @@ class ModuleTree:
         for path in sorted(root.rglob("*.ko*")):
             if path.name.endswith(_SUFFIXES):
                 self._files[plain_module_name(path)] = path
-        self._builtin = {plain_module_name(line) for line in _lines(root / "modules.builtin")}
+        lines = _lines(root / "modules.builtin")
+        self.builtin = "".join(f"{line}\n" for line in lines)
+        """The text of ``modules.builtin``: what needs no module."""
+        self._builtin = {plain_module_name(line) for line in lines}
         self._read: dict[str, Module] = {}
 
     def missing(self, names: Iterable[str]) -> tuple[str, ...]:

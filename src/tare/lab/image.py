@@ -30,7 +30,7 @@ from tare.lab.packages import HYPERVISORS, SYSTEM, PackageFile, fetch, needed, r
 from tare.lab.tree import add_modules, unpack
 from tare.study.model.releases import Release
 
-FORMAT = 5
+FORMAT = 6
 """To be increased whenever the same packages shall give another image."""
 
 EARLY = ("virtio_pci", "virtio_blk", "ext4", "crc32c_generic", "overlay", "virtio_net")

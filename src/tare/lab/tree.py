@@ -41,6 +41,8 @@ _TEXTS = {
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
     "etc/shells": "/bin/sh\n/bin/bash\n",
 }
+MODULES = "kernel"
+"""The folder of modules below ``/lib/modules/VERSION``, as distributions have it."""
 _DIRECTORIES = (
     *("proc", "sys", "dev", "run", "tmp", "root", "mnt", "etc/ssh"),
     *("var/log/xen/console", "var/lib/xen/dump", "var/lib/xenstored", "var/cache", "var/tmp"),
@@ -147,14 +149,17 @@ def add_modules(
 ) -> tuple[Module, ...]:
     """Put modules and their dependencies below ``tree``, with the lists that modprobe reads.
 
+    They are where a distribution has them, so that machines can boot the kernel of the lab.
+
     Returns:
         The modules, each after its dependencies.
     """
     held = modules.in_load_order(names)
     folder = tree / "usr" / "lib" / "modules" / version
-    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MODULES).mkdir(parents=True, exist_ok=True)
     for module in held:
-        (folder / f"{module.name}.ko").write_bytes(module.data)
+        (folder / MODULES / f"{module.name}.ko").write_bytes(module.data)
+    (folder / "modules.builtin").write_text(modules.builtin)
     (folder / "modules.dep").write_text(dependencies(held))
     (folder / "modules.alias").write_text(aliases(held))
     return held
@@ -174,9 +179,10 @@ def dependencies(modules: Iterable[Module]) -> str:
                 first_loaded |= dict.fromkeys([*reversed(all_needed(needed)), needed])
         return list(reversed(first_loaded))
 
-    lines = (
-        " ".join([f"{name}.ko:", *(f"{needed}.ko" for needed in all_needed(name))]) for name in held
-    )
+    def file(name: str) -> str:
+        return f"{MODULES}/{name}.ko"
+
+    lines = (" ".join([f"{file(name)}:", *map(file, all_needed(name))]) for name in held)
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -317,7 +317,12 @@ class Qemu(Platform[QemuOptions]):
             return answer
 
         facts = trial_facts(offer.version, prepared, plain)
-        return await kvm_memory.known_or_booted(context.cache, context.host, depth, facts, boot)
+        answer = await kvm_memory.known_or_booted(context.cache, context.host, depth, facts, boot)
+        # A kernel without its modules, for example, may be the cause.
+        notes = " ".join(prepared.extra["notes"])
+        if answer.usable or not notes:
+            return answer
+        return replace(answer, reason=f"{answer.reason}. {notes}".rstrip("."))
 
 
 async def _taken(
