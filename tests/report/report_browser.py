@@ -25,6 +25,13 @@ CUT = (
     "e.scrollWidth > e.clientWidth + 1).map(e => e.getAttribute('aria-label'))"
 )
 """The tables that are wider than what shows them."""
+OUTSIDE = """
+[...document.querySelectorAll('body *')].filter(e => e.checkVisibility() && !e.closest('svg') &&
+  (!e.closest('.scroll') || e.matches('caption > span')) &&
+  e.getBoundingClientRect().right > innerWidth + 1
+).map(e => `${e.tagName}: ${e.textContent.slice(0, 60)}`)
+"""
+"""What is right of the window; what a table's own scrolling reaches is not listed."""
 OVERLAPS = """
 [...document.querySelectorAll('figure svg')].flatMap(svg => {
   const texts = [...svg.querySelectorAll('text')]

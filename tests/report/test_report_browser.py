@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from report.report_browser import CHROMIUM, CUT, OPEN, OVERLAPS, Browser
+from report.report_browser import CHROMIUM, CUT, OPEN, OUTSIDE, OVERLAPS, Browser
 from report.report_page_reader import read
 from report.report_synthetic import comparison_of, hostile, write_run
 from tare.analysis import compare_every_pair, compare_runs, load_run
@@ -136,6 +136,17 @@ def test_filters_narrow_the_table_and_the_sections_below(page: Browser) -> None:
         ".map(e => e.dataset.workload).every(w => w === 'switch')"
     )
     assert page.run("location.hash") == "#arm=qemu-pv&workload=switch&verdict=worse"
+    page.run("document.querySelectorAll('details').forEach(e => { e.open = true; })")
+    own = page.run(
+        "[...document.querySelectorAll('section[data-workload] tr:not([data-effect]) td.c-arm')]"
+        ".filter(e => e.checkVisibility()).map(e => e.textContent)"
+    )
+    assert own and set(own) <= {"bare", "bare-again", "qemu-pv (emulated)"}
+    effects = page.run(
+        "[...document.querySelectorAll('section[data-workload] tr[data-effect]')]"
+        ".filter(e => e.checkVisibility()).map(e => e.querySelector('.c-verdict').textContent)"
+    )
+    assert effects and all(word.startswith("worse") for word in effects)
     summary = page.texts("#choose-said")[0]
     assert summary.startswith(f"{len(page.texts(ROWS))} effect")
     page.click("#choose [type=reset]")
@@ -190,6 +201,11 @@ def test_a_cost_leads_to_its_metrics_and_an_entry_of_the_contents_opens_its_part
     assert dimmed > 0, "figures show the choice as well"
     page.choose("[name=verdict]", "worse")
     assert page.texts("#effects tr.none") == ["No result matches these choices."]
+    assert page.run("document.querySelectorAll('figure.empty').length") > 0
+    assert page.run(
+        "[...document.querySelectorAll('figure.empty')].every(e => getComputedStyle(e, "
+        "'::before').content === '\"No mark matches these choices.\"')"
+    )
     page.click(".toc a[href='#environment']")
     assert page.run("document.querySelector('[data-part=environment]').open") is True
 
@@ -331,6 +347,7 @@ def test_nothing_is_cut_and_no_labels_overlap(page: Browser, width: int, tmp_pat
     page.run("document.querySelectorAll('details').forEach(e => { e.open = true; })")
     assert page.run("document.documentElement.scrollWidth") <= width
     assert page.run(OVERLAPS) == []
+    assert page.run(OUTSIDE) == []
     if width >= 1200:
         assert page.run(CUT) == []
     page.picture(tmp_path / "page.png")

@@ -27,7 +27,7 @@
     byName[row.id] = row;
     row.there = document.getElementById(row.id);
     // A link to an effect shows it here; without this script it leads to its row.
-    if (row.there) { row.there.removeAttribute("id"); }
+    if (row.there) { row.there.removeAttribute("id"); row.there.setAttribute("data-effect", ""); }
   });
 
   // Arms on other hosts have baselines of their own, which belong to the study's choice.
@@ -146,7 +146,7 @@
       th.setAttribute("aria-sort", !own ? "none" : state.sort[0] === "-" ? "descending" : "ascending");
     });
     said.textContent = found.length + (found.length === 1 ? " effect" : " effects") +
-      (narrowed() ? " as chosen; figures and tables below show the same choice." : ".");
+      (!narrowed() ? "." : state.base === data.baseline ? " as chosen; figures and tables below show the same choice." : " as chosen.");
     document.getElementById("effects-about").textContent = about();
     narrow(rows.filter(function (row) { return chosen(row, true); }));
   }
@@ -172,6 +172,19 @@
     document.querySelectorAll("figure svg a").forEach(function (mark) {
       var row = byName[(mark.getAttribute("href") || "").slice(1)];
       mark.classList.toggle("dim", Boolean(row) && dims && !kept[row.id]);
+    });
+    document.querySelectorAll("figure").forEach(function (figure) {
+      var marks = Array.prototype.filter.call(figure.querySelectorAll("svg a"), function (mark) {
+        return byName[(mark.getAttribute("href") || "").slice(1)];
+      });
+      figure.classList.toggle("empty", marks.length > 0 && marks.every(function (mark) { return mark.classList.contains("dim"); }));
+    });
+    // Tables of values have the baseline's lines too, which an arm is compared with.
+    var others = rows.filter(function (row) { return row.own && row.arm !== state.arm; })
+      .map(function (row) { return marked(row.arm); });
+    document.querySelectorAll("section[data-workload] tbody > tr:not([data-effect])").forEach(function (tr) {
+      var arm = tr.querySelector("td.c-arm");
+      tr.hidden = Boolean(arm && dims && state.arm && others.indexOf(arm.textContent) >= 0);
     });
     document.querySelectorAll(".scroll").forEach(function (box) {
       var shown = Array.prototype.filter.call(box.querySelectorAll("tbody > tr"), function (tr) { return !tr.hidden; });
