@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "hypertare_images"
 BUNDLE = "tare.bundle"
 GROUP = "tare.bundles"
-"""As :data:`tare.images.bundle.importing.GROUP`."""
+"""As :data:`tare.images.bundle.installed.GROUP`."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _PIECE = 1 << 20
 

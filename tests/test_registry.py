@@ -14,8 +14,10 @@ import pytest
 
 from tare.cli.study import schema
 from tare.errors import InputError
+from tare.platforms.host_hypervisor import hypervisors_of
 from tare.registry import OWN, PLATFORMS, PROBES, WORKLOADS, Registry
 from tare.run.catalog import build_catalog
+from tare.workloads import OWN as OWN_WORKLOADS
 
 GOOD = """
 from tare.platforms.bare import Bare
@@ -138,6 +140,64 @@ def test_a_broken_probe_is_left_out_with_the_reason(
 
 def test_tare_itself_has_nothing_broken() -> None:
     assert found().broken == ()
+    assert list(found().workloads) == list(OWN_WORKLOADS)
+
+
+def test_what_is_known_without_loading_is_what_platforms_declare() -> None:
+    registry = found()
+    platforms = registry.platforms.values()
+    assert registry.hypervisors == hypervisors_of(platforms)
+    assert registry.products == {each.name: each.product for each in platforms if each.product}
+
+
+def test_products_and_hypervisors_of_other_packages_are_found(install: Install) -> None:
+    needs = """
+from tare.platforms.host_hypervisor import HostHypervisor
+class Mine(Mine):
+    product = "My Own"
+    host_hypervisors = (HostHypervisor("mine", "Mine", {"/sign": "x"}, "above it"),)
+"""
+    install("tare-mine", GOOD + needs, name="mine")
+    registry = found()
+    assert registry.products["mine"] == "My Own"
+    assert registry.hypervisors["mine"].name == "Mine"
+
+
+def test_looking_up_a_part_loads_no_other() -> None:
+    code = """
+import sys
+from tare.registry import installed
+parts = installed()
+parts.platforms["qemu"], parts.workloads["tick"]
+assert "tare.platforms.proxmox.platform" not in sys.modules
+assert "tare.workloads.disk.fio" not in sys.modules
+list(parts.platforms), list(parts.workloads)
+assert "tare.platforms.proxmox.platform" in sys.modules
+assert "tare.workloads.disk.fio" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+MANY = """
+from tare.workloads.realtime.tick import Tick
+class One(Tick): name = "one"
+class Two(Tick): name = "two"
+Mine = {"one": "MODULE:One", "two": "MODULE:Two", "three": "MODULE:Two", "four": "MODULE:Four"}
+"""
+
+
+def test_a_package_may_name_where_each_of_its_parts_is(install: Install) -> None:
+    own = found()
+    install("tare-many", MANY.replace("MODULE", "tare_many"), WORKLOADS, "many")
+    registry = found()
+    assert set(registry.workloads) - set(own.workloads) == {"one", "two"}
+    assert registry.workloads["two"].name == "two"
+    assert [(each.name, each.package) for each in registry.broken] == [
+        ("three", "tare-many"),
+        ("four", "tare-many"),
+    ]
+    assert "it brings no part three" in registry.broken[0].reason
+    assert "AttributeError" in registry.broken[1].reason
     assert {point.dist.name for point in entry_points(group=PLATFORMS) if point.dist} == {OWN}
 
 

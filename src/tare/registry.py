@@ -2,7 +2,11 @@
 
 Every part is found by an entry point of the groups ``tare.platforms``, ``tare.workloads`` and
 ``tare.probes``, so that another package adds one as Tare adds its own (`tare help extending`).
-An entry point names a subclass of the contract, an instance of one, or a list of these.
+An entry point names a subclass of the contract, an instance of one, a list of these, or a mapping
+from the names of parts to where each is, as ``module:object``.
+
+A part is loaded when it is first used: a study uses few of them, and loading all takes longer than
+planning it.
 """
 
 from __future__ import annotations
@@ -13,11 +17,13 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
 from tare.platforms.contract import Platform, PlatformOptions
+from tare.platforms.host_hypervisor import HostHypervisor, hypervisors_of
+from tare.platforms.xen.hypervisor import XEN
 from tare.probes import ProbeKind
 from tare.workloads.contract import Parameters, Workload
 
@@ -25,10 +31,21 @@ PLATFORMS, WORKLOADS, PROBES = "tare.platforms", "tare.workloads", "tare.probes"
 """The groups of entry points."""
 OWN = "hypertare"
 """The distribution that is Tare itself."""
+PRODUCTS: Mapping[str, str] = MappingProxyType(
+    {
+        "cloud-hypervisor": "Cloud Hypervisor",
+        "firecracker": "Firecracker",
+        "hyperv": "Hyper-V",
+        "incus": "Incus",
+        "ovirt": "oVirt",
+        "proxmox": "Proxmox VE",
+        "vsphere": "vSphere",
+        "xenserver": "XenServer",
+    }
+)
+"""The products of Tare's own platforms, known without loading them; each declares the same."""
 
 Part = TypeVar("Part", bound="Platform[Any] | Workload[Any] | ProbeKind")
-Loaded = tuple[Mapping[str, Part], tuple["Broken", ...]]
-"""The parts of a group by name, and what is left out of it."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +80,126 @@ class Broken:
         return f"pip install --upgrade {self.package}, or pip uninstall {self.package}"
 
 
+class _Source(Generic[Part]):
+    """An entry point, or one part of an entry point that names each of its parts.
+
+    Args:
+        point: The entry point.
+        package: The distribution that brings it.
+        kind: The contract of its parts.
+    """
+
+    def __init__(self, point: EntryPoint, package: str, kind: type[Part]) -> None:
+        self.name, self.package = point.name, package
+        self._point = point
+        self._kind = kind
+
+    @cached_property
+    def _content(self) -> tuple[Part, ...] | Mapping[str, _Source[Part]] | Broken:
+        """Its parts, or the sources of its parts by name, or why it is left out."""
+        try:
+            loaded = self._point.load()
+            if isinstance(loaded, Mapping):
+                group = self._point.group
+                return {
+                    name: _Source(EntryPoint(name, place, group), self.package, self._kind)
+                    for name, place in loaded.items()
+                }
+            return tuple(_parts(loaded, self._kind))
+        except (Exception, SystemExit) as error:  # a stranger's module must not end Tare
+            return self.without(f"{type(error).__name__}: {error}")
+
+    def find(self, name: str) -> Part | None:
+        """Return its part of this name, if it has one; load no other if that is possible."""
+        content = self._content
+        if isinstance(content, Mapping):
+            return content[name].find(name) if name in content else None
+        parts = content if isinstance(content, tuple) else ()
+        return next((part for part in parts if part.name == name), None)
+
+    def load(self) -> tuple[tuple[Part, ...], tuple[Broken, ...]]:
+        """Return all its parts, and what is left out of it."""
+        content = self._content
+        if isinstance(content, Broken):
+            return (), (content,)
+        if isinstance(content, tuple):
+            return content, ()
+        found: list[Part] = []
+        broken: list[Broken] = []
+        for name, source in content.items():
+            if part := source.find(name):
+                found.append(part)
+            else:
+                broken += source.load()[1] or [source.without(f"it brings no part {name}")]
+        return tuple(found), tuple(broken)
+
+    def without(self, reason: str) -> Broken:
+        """Return why it, or a part of it, is left out."""
+        return Broken(self.name, self._point.group, self.package, reason)
+
+
+class Parts(Mapping[str, Part]):
+    """The parts of a group by name; Tare's own first.
+
+    Looking up one of Tare's own loads only that. Listing all, or a name of another package, loads
+    all.
+
+    Args:
+        points: The entry points of the group.
+        kind: The contract of its parts.
+    """
+
+    def __init__(self, points: Iterable[EntryPoint], kind: type[Part]) -> None:
+        sources = [_Source(point, _package(point), kind) for point in points]
+        # Tare's own come first, so that no package can take the name of one.
+        self._own = sorted(
+            (each for each in sources if each.package == OWN), key=lambda each: each.name
+        )
+        self._others = sorted(
+            (each for each in sources if each.package != OWN), key=lambda each: each.name
+        )
+
+    def __getitem__(self, name: str) -> Part:
+        for source in sorted(self._own, key=lambda each: each.name != name):
+            if part := source.find(name):
+                return part
+        return self._all[0][name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all[0])
+
+    def __len__(self) -> int:
+        return len(self._all[0])
+
+    @property
+    def broken(self) -> tuple[Broken, ...]:
+        """What is installed and left out."""
+        return self._all[1]
+
+    def of_others(self) -> Iterator[Part]:
+        """Yield the parts that other packages bring."""
+        for source in self._others:
+            yield from source.load()[0]
+
+    @cached_property
+    def _all(self) -> tuple[Mapping[str, Part], tuple[Broken, ...]]:
+        found: dict[str, Part] = {}
+        broken: list[Broken] = []
+        for source in (*self._own, *self._others):
+            parts, left_out = source.load()
+            broken += left_out
+            for part in parts:
+                if part.name in found:
+                    broken.append(
+                        source.without(f"there is a part of the name {part.name} already")
+                    )
+                else:
+                    found[part.name] = part
+        return found, tuple(broken)
+
+
 class Registry:
-    """All parts that are installed; those of a group are loaded when the group is first used.
+    """All parts that are installed.
 
     Args:
         platforms: Entry points of platforms.
@@ -78,65 +213,36 @@ class Registry:
         workloads: Iterable[EntryPoint],
         probes: Iterable[EntryPoint] = (),
     ) -> None:
-        self._points = {PLATFORMS: platforms, WORKLOADS: workloads, PROBES: probes}
+        # Abstract classes are not parts, and mypy does not take one as an argument.
+        self.platforms: Parts[Platform[Any]] = Parts(platforms, Platform)  # type: ignore[type-abstract]
+        self.workloads: Parts[Workload[Any]] = Parts(workloads, Workload)  # type: ignore[type-abstract]
+        """In the order in which reports show them."""
+        self.probes: Parts[ProbeKind] = Parts(probes, ProbeKind)  # type: ignore[type-abstract]
 
-    @property
-    def platforms(self) -> Mapping[str, Platform[Any]]:
-        """The platforms by name; Tare's own first."""
-        return self._platforms[0]
+    @cached_property
+    def hypervisors(self) -> Mapping[str, HostHypervisor]:
+        """The hypervisors that platforms need below a host's kernel, by their word.
 
-    @property
-    def workloads(self) -> Mapping[str, Workload[Any]]:
-        """The workloads by name, in the order in which reports show them."""
-        return self._workloads[0]
+        Tare's own platforms need only Xen, so they are not loaded to find out.
+        """
+        return {XEN.word: XEN, **hypervisors_of(self.platforms.of_others())}
 
-    @property
-    def probes(self) -> Mapping[str, ProbeKind]:
-        """The probes of other packages by name."""
-        return self._probes[0]
+    @cached_property
+    def products(self) -> Mapping[str, str]:
+        """The products of the platforms that are named otherwise."""
+        others = {each.name: each.product for each in self.platforms.of_others() if each.product}
+        return {**others, **PRODUCTS}
 
     @property
     def broken(self) -> tuple[Broken, ...]:
         """What is installed and left out."""
-        return (*self._platforms[1], *self._workloads[1], *self._probes[1])
-
-    # Abstract classes are not parts, and mypy does not take one as an argument.
-    @cached_property
-    def _platforms(self) -> Loaded[Platform[Any]]:
-        return _load(self._points[PLATFORMS], Platform)  # type: ignore[type-abstract]
-
-    @cached_property
-    def _workloads(self) -> Loaded[Workload[Any]]:
-        return _load(self._points[WORKLOADS], Workload)  # type: ignore[type-abstract]
-
-    @cached_property
-    def _probes(self) -> Loaded[ProbeKind]:
-        return _load(self._points[PROBES], ProbeKind)  # type: ignore[type-abstract]
+        return (*self.platforms.broken, *self.workloads.broken, *self.probes.broken)
 
 
 @cache
 def installed() -> Registry:
     """Return what is installed in this Python environment; loaded once in a process."""
     return Registry(*(entry_points(group=each) for each in (PLATFORMS, WORKLOADS, PROBES)))
-
-
-def _load(points: Iterable[EntryPoint], kind: type[Part]) -> Loaded[Part]:
-    """Load the parts of one group; what cannot be loaded is left out and listed."""
-    found: dict[str, Part] = {}
-    broken: list[Broken] = []
-    # Tare's own come first, so that no package can take the name of one.
-    for point in sorted(points, key=lambda point: (_package(point) != OWN, point.name)):
-        try:
-            parts = list(_parts(point.load(), kind))
-        except (Exception, SystemExit) as error:  # a stranger's module must not end Tare
-            broken.append(_broken(point, f"{type(error).__name__}: {error}"))
-            continue
-        for part in parts:
-            if part.name in found:
-                broken.append(_broken(point, f"there is a part of the name {part.name} already"))
-                continue
-            found[part.name] = part
-    return MappingProxyType(found), tuple(broken)
 
 
 def _parts(loaded: Any, kind: type[Part]) -> Iterator[Part]:
@@ -160,10 +266,6 @@ def _parts(loaded: Any, kind: type[Part]) -> Iterator[Part]:
 def _require_model(part: object, model: Any, base: type[BaseModel]) -> None:
     if not (inspect.isclass(model) and issubclass(model, base)):
         raise TypeError(f"{part!r} declares {model!r}, which are not {base.__name__}")
-
-
-def _broken(point: EntryPoint, reason: str) -> Broken:
-    return Broken(point.name, point.group, _package(point), reason)
 
 
 def _package(point: EntryPoint) -> str:

@@ -245,9 +245,9 @@ async def test_every_ledger_is_cleaned_but_that_of_a_live_run(
         ledger.record("directory", path=str(live))
     with Ledger(ledger_path("live")) as ledger:
         ledger.record("directory", path=str(live))
-        messages = await clean_all(LocalHost(), {})
+        messages = await clean_all(LocalHost(), dict)
         # A run of two hosts that are one computer meets its own, which nobody left behind.
-        of_a_run = await clean_all(LocalHost(), {}, report_running=False)
+        of_a_run = await clean_all(LocalHost(), dict, report_running=False)
     assert [each for each in of_a_run if not each.startswith("far: ")] == []
     assert not dead.exists()
     assert live.exists()

@@ -112,7 +112,7 @@ async def test_what_cannot_be_undone_is_counted_as_left(
 
     stuck.mkdir()
     monkeypatch.setattr(LocalHost, "remove", failing)
-    done = await clean_all(LocalHost(), {})
+    done = await clean_all(LocalHost(), dict)
     assert len(done) == 4 and sum(isinstance(each, Left) for each in done) == 3
 
 

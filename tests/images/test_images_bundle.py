@@ -24,7 +24,7 @@ from images.host_trees import image
 from tare.errors import InputError
 from tare.hosts import LocalHost
 from tare.images import cache as store
-from tare.images.bundle import exporting, importing
+from tare.images.bundle import exporting, importing, installed
 from tare.images.bundle.archive import (
     LICENCES,
     BundleReader,
@@ -38,8 +38,9 @@ from tare.images.bundle.archive import (
     write_bundle,
 )
 from tare.images.bundle.exporting import export_bundle
-from tare.images.bundle.importing import import_bundle, import_installed
+from tare.images.bundle.importing import import_bundle
 from tare.images.bundle.index import INDEX, read_index
+from tare.images.bundle.installed import import_installed
 from tare.images.kernels import Kernel, find_kernel, missing_kernels
 from tare.images.toolbox.toolbox import IMAGE, Toolbox, prepare_toolbox, recipe_of, toolboxes
 
@@ -475,7 +476,7 @@ async def test_an_installed_package_brings_its_bundle_once(
         def load(self) -> Callable[[], Path]:
             return lambda: file
 
-    monkeypatch.setattr(importing, "entry_points", lambda group: [Point()])
+    monkeypatch.setattr(installed, "entry_points", lambda group: [Point()])
     messages: list[str] = []
     cache = tmp_path / "cache"
     for _ in range(2):

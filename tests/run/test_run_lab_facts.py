@@ -131,11 +131,11 @@ def test_another_release_reboots_a_lab_but_not_bare() -> None:
 def test_an_emulator_of_another_release_is_a_mark_and_a_hypervisor_is_none() -> None:
     qemu, xen = (installed().platforms[name] for name in ("qemu", "xen"))
     emulated, boots = qemu.options.model_validate({"accelerator": "tcg"}), "kvm@trixie"
-    assert "emulator of Debian 13 (trixie)" in mark_of(qemu, emulated, boots, "", {})
-    assert mark_of(qemu, emulated, "kvm", "", {}) == ""
+    assert "emulator of Debian 13 (trixie)" in mark_of(qemu, emulated, boots, "", ())
+    assert mark_of(qemu, emulated, "kvm", "", ()) == ""
     for other in ({"accelerator": "kvm"}, None):
         where, options = (xen, xen.options()) if other is None else (qemu, qemu.options(**other))
-        assert mark_of(where, options, boots, "", {}) == ""
+        assert mark_of(where, options, boots, "", ()) == ""
 
 
 def test_what_was_booted_of_each_release_is_in_the_facts_that_the_report_shows() -> None:

@@ -20,7 +20,7 @@ from run.run_driving import TARE, tare
 from tare.errors import InputError
 from tare.hosts.local import LocalHost
 from tare.platforms.contract import Verdict
-from tare.platforms.xen.platform import XEN
+from tare.platforms.xen.hypervisor import XEN
 from tare.registry import installed
 from tare.run.catalog import build_catalog
 from tare.run.hosts.assumed import AssumedHost, assumed_host, best_case

@@ -18,7 +18,7 @@ from tare.hosts.ssh.options import options_of, way_of
 from tare.platforms.bare import Bare, BareOptions
 from tare.platforms.contract import Context, Platform, Statement
 from tare.platforms.host_hypervisor import Details, HostHypervisor, hypervisors_of
-from tare.platforms.xen.platform import XEN
+from tare.platforms.xen.hypervisor import XEN
 from tare.registry import installed
 from tare.run.hosts import ssh as sshstation
 from tare.run.hosts.booted import Running, mark_of, running
@@ -117,8 +117,8 @@ async def test_arms_share_the_boots_that_they_can() -> None:
 def mark(where: SshRunHost, platform: str, **options: Any) -> str:
     asked = installed().platforms[platform]
     model = asked.options.model_validate(options)
-    known = hypervisors_of(where.platforms.values())
-    return mark_of(asked, model, where.boot_of(asked, model), where.hypervisor, known)
+    platforms = where.platforms.values()
+    return mark_of(asked, model, where.boot_of(asked, model), where.hypervisor, platforms)
 
 
 async def test_without_a_kernel_that_runs_without_xen_the_baseline_runs_in_dom0() -> None:
@@ -268,12 +268,12 @@ async def test_a_hypervisor_of_somebodys_own_is_booted_and_recognised() -> None:
 
 async def test_what_runs_above_a_hypervisor_of_somebodys_own_is_marked() -> None:
     where = await run_host(Rebooting(boots="acrn"), None, with_acrn())
-    known = hypervisors_of(where.platforms.values())
+    platforms = where.platforms.values()
     bare = Bare()
     assert where.boot_of(bare, BareOptions()) == "any"
-    assert mark_of(bare, BareOptions(), "any", where.hypervisor, known) == ACRN.mark
-    assert mark_of(bare, BareOptions(), "acrn", "", known) == ACRN.mark
-    assert mark_of(Acrn(), BareOptions(), "any", where.hypervisor, known) == ""
+    assert mark_of(bare, BareOptions(), "any", where.hypervisor, platforms) == ACRN.mark
+    assert mark_of(bare, BareOptions(), "acrn", "", platforms) == ACRN.mark
+    assert mark_of(Acrn(), BareOptions(), "any", where.hypervisor, platforms) == ""
 
 
 async def test_hypervisor_without_an_entry_names_the_key() -> None:

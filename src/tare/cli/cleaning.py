@@ -60,7 +60,7 @@ def clean(
 
     host = LocalHost(agent_path())
     with _only_cleaner(within):
-        done = asyncio.run(clean_all(host, all_undoers(), reach))
+        done = asyncio.run(clean_all(host, all_undoers, reach))
         for sentence in done:
             print_line(sentence, wrapped=False)
         if find and (found := unlisted()):

@@ -82,7 +82,7 @@ def build(
     import asyncio
 
     from tare.hosts.local import LocalHost
-    from tare.images.bundle.importing import import_installed
+    from tare.images.bundle.installed import import_installed
     from tare.images.toolbox.toolbox import Toolbox, prepare_toolbox
     from tare.run.lifecycle.session import agent_path, cache_dir
     from tare.run.preflight.cache_wait import announced

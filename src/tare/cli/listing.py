@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tare.cli.output import piped_or_terminal
+from tare.cli.output import is_piped, piped_or_terminal
 from tare.plaintext import plain
 
 if TYPE_CHECKING:
@@ -111,8 +111,7 @@ Version = Annotated[
 
 
 def _show(lines: dict[str, str]) -> None:
-    console = piped_or_terminal()
-    if not console.is_terminal:
+    if is_piped() or not (console := piped_or_terminal()).is_terminal:
         for name, words in lines.items():
             print(f"{plain(name)}\t{plain(words)}")
         return

@@ -117,6 +117,11 @@ def lasting_output() -> Iterator[None]:
         sys.stdout = before
 
 
+def is_piped() -> bool:
+    """Return whether standard output takes plain lines, for which the library is not loaded."""
+    return not sys.stdout.isatty() and not any(map(os.environ.get, ASKS_FOR_STYLE))
+
+
 def print_line(line: str, style: str = "", *, wrapped: bool = True) -> None:
     """Print one line to standard output.
 
@@ -126,7 +131,7 @@ def print_line(line: str, style: str = "", *, wrapped: bool = True) -> None:
         wrapped: Whether a terminal wraps it between words.
     """
     line = plain(line)
-    if not sys.stdout.isatty() and not any(map(os.environ.get, ASKS_FOR_STYLE)):
+    if is_piped():
         try:
             print(line, flush=True)
         except BrokenPipeError:

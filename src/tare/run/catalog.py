@@ -3,41 +3,114 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Container, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
+from typing import Generic, TypeVar
+
+from pydantic import BaseModel
 
 from tare.probes import Probe, ProbedCell, ProbeKind
 from tare.registry import installed
+from tare.study.model.platform_options import PlatformOptions
 from tare.study.model.study import Arm, Catalog, Study
 from tare.study.reading.checking import suggestion
 from tare.study.reading.load import wrong_in_study
 
+Part = TypeVar("Part")
+Model = TypeVar("Model", bound=BaseModel)
+
 
 def build_catalog() -> Catalog:
     """Return all names that a study may use: platforms, workloads, options and parameters."""
-    parts = installed()
-    summaries = {f"workload/{name}": workload.summary for name, workload in parts.workloads.items()}
-    summaries |= {
-        f"platform/{name}": _first_paragraph(type(platform))
-        for name, platform in parts.platforms.items()
-    }
-    return Catalog(
-        platforms={name: platform.options for name, platform in parts.platforms.items()},
-        workloads={name: workload.parameters for name, workload in parts.workloads.items()},
-        summaries=summaries,
-        roles=frozenset(role for kind in parts.workloads.values() for role in kind.roles),
-        neighbours_only=frozenset(
-            name for name, kind in parts.workloads.items() if kind.neighbour_only
-        ),
-        products={
-            name: platform.product for name, platform in parts.platforms.items() if platform.product
-        },
-        known_as={
-            word: ", ".join(filter(None, (name, details)))
+    return InstalledCatalog()
+
+
+class InstalledCatalog(Catalog):
+    """The catalog of what is installed, which loads only what a study names."""
+
+    def __init__(self) -> None:
+        # Each field is found when it is first used.
+        pass
+
+    @cached_property
+    def platforms(self) -> Mapping[str, type[PlatformOptions]]:
+        """Each platform's options."""
+        return _Models(installed().platforms, lambda platform: platform.options)
+
+    @cached_property
+    def workloads(self) -> Mapping[str, type[BaseModel]]:
+        """Each workload's parameters."""
+        return _Models(installed().workloads, lambda workload: workload.parameters)
+
+    @cached_property
+    def summaries(self) -> Mapping[str, str]:
+        """The first sentences of the reference, of all parts."""
+        parts = installed()
+        kinds = {f"workload/{name}": each.summary for name, each in parts.workloads.items()}
+        return kinds | {
+            f"platform/{name}": _first_paragraph(type(platform))
             for name, platform in parts.platforms.items()
+        }
+
+    @cached_property
+    def neighbours_only(self) -> Container[str]:
+        """The workloads that can only be neighbours."""
+        return _NeighboursOnly()
+
+    @cached_property
+    def roles(self) -> frozenset[str]:
+        """The roles of all workloads."""
+        return frozenset(role for kind in installed().workloads.values() for role in kind.roles)
+
+    @cached_property
+    def products(self) -> Mapping[str, str]:
+        """The products of all platforms that are named otherwise."""
+        return installed().products
+
+    @cached_property
+    def known_as(self) -> Mapping[str, str]:
+        """The other words for all platforms."""
+        return {
+            word: ", ".join(filter(None, (name, details)))
+            for name, platform in installed().platforms.items()
             for word, details in platform.known_as.items()
-        },
-        left_out={f"{part.kind}/{part.name}": part.because for part in parts.broken},
-    )
+        }
+
+    @cached_property
+    def left_out(self) -> Mapping[str, str]:
+        """Everything that is installed and cannot be used."""
+        return {f"{part.kind}/{part.name}": part.because for part in installed().broken}
+
+
+class _Models(Mapping[str, type[Model]], Generic[Part, Model]):
+    """A model of each part, which is loaded when its model is used.
+
+    Args:
+        parts: The parts by name.
+        model: Returns a part's model.
+    """
+
+    def __init__(self, parts: Mapping[str, Part], model: Callable[[Part], type[Model]]) -> None:
+        self._parts = parts
+        self._model = model
+
+    def __getitem__(self, name: str) -> type[Model]:
+        return self._model(self._parts[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+
+class _NeighboursOnly(Container[str]):
+    """The workloads that end with a subject; only the one that is asked for is loaded."""
+
+    def __contains__(self, name: object) -> bool:
+        kind = installed().workloads.get(str(name))
+        return kind is not None and kind.neighbour_only
 
 
 def _first_paragraph(model: type) -> str:
@@ -46,7 +119,9 @@ def _first_paragraph(model: type) -> str:
 
 
 def _own_probes(study: Study) -> dict[str, ProbeKind]:
-    """Return Tare's own probes that a study can name."""
+    """Return Tare's own probes that a study can name; none if it names no probe."""
+    if not study.probes and not any(arm.probes for arm in study.arms.values()):
+        return {}
     from tare.run.probes.energy import EnergyKind
     from tare.run.probes.exits import ExitsKind
     from tare.run.probes.stacks import StacksKind
@@ -132,12 +207,14 @@ def require_known_floors(study: Study, path: Path) -> None:
         InputError: A metric does not exist; the message suggests the nearest.
     """
     kinds = installed().workloads
-    known = {metric.name for kind in kinds.values() for metric in kind.metrics}
+    known: set[str] = set()
     for spec in study.workloads.values():
         kind = kinds[spec.workload]
         for point in spec.points:
             parameters = kind.parameters.model_validate(dict(point))
             known |= {metric.name for metric in kind.metrics_for(parameters)}
+    if not known.issuperset(study.floors):
+        known |= {metric.name for kind in kinds.values() for metric in kind.metrics}
     found = [
         (("floors", name), f"there is no metric {name!r}{suggestion(name, known)}")
         for name in study.floors

@@ -123,7 +123,7 @@ Reach = Callable[[Mapping[str, Any]], AbstractAsyncContextManager[Host]]
 
 async def clean_all(
     host: Host,
-    undoers: Mapping[str, Undo],
+    undoers: Callable[[], Mapping[str, Undo]],
     reach: Reach | None = None,
     *,
     report_running: bool = True,
@@ -132,7 +132,8 @@ async def clean_all(
 
     Args:
         host: The host whose entries are undone.
-        undoers: The undo functions of further kinds.
+        undoers: Returns the undo functions of further kinds. It is called only if something is
+            to be undone, because platforms are loaded for it.
         reach: Opens the other hosts that ledgers name; without it, their entries are left.
         report_running: Whether to report ledgers of runs in progress as left alone. A run whose two
             hosts are one computer finds its own.
@@ -153,12 +154,12 @@ async def clean_all(
             messages.append(Going(words) if going else Left(words))
             continue
         try:
-            if ledger.host == host.name:
-                did = await clean(host, ledger, undoers)
-            elif ledger.open_entries():
-                did = await _clean_afar(ledger, undoers, reach)
-            else:
+            if not ledger.open_entries():
                 did = []
+            elif ledger.host == host.name:
+                did = await clean(host, ledger, undoers())
+            else:
+                did = await _clean_afar(ledger, undoers(), reach)
             messages += [_after(f"{path.stem}: ", sentence) for sentence in did]
         finally:
             ledger.discard()

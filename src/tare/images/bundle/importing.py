@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from tare.errors import InputError
@@ -28,9 +26,6 @@ from tare.images.kernels import cached_kernel, version_of
 from tare.images.toolbox import tree as trees
 from tare.images.toolbox.toolbox import IMAGE, TREE, make_image, publish_toolbox
 
-GROUP = "tare.bundles"
-"""Entry points of installed packages that bring a bundle: each names a function, which returns
-the bundle's path."""
 _SPARE = 256 << 20
 
 
@@ -188,38 +183,3 @@ def _note(manifest: Manifest, cache: Path, draft: Path, file: str, installed: st
     note = draft / INDEX
     note.write_text(index.model_dump_json(indent=1))
     note.replace(cache / INDEX)
-
-
-async def import_installed(
-    host: Host, cache: Path, say: Callable[[str], None] = lambda _: None
-) -> None:
-    """Import the bundles of installed packages (``pip install hypertare-images``), each once.
-
-    Args:
-        host: This computer.
-        cache: The cache.
-        say: Is given each stage, in a sentence.
-
-    Raises:
-        InputError: A package's bundle cannot be imported; the message names the package.
-    """
-    index = read_index(cache)
-    places = {key: [cache / folder / key for folder in (KERNELS, TOOLBOXES)] for key in index.keys}
-    whole = all(any(map(Path.exists, folders)) for folders in places.values())
-    known = index.installed if whole else {}
-    for point in entry_points(group=GROUP):
-        package = point.dist.name if point.dist else point.name
-        try:
-            file = Path(point.load()())
-            about = file.stat()
-        # What somebody else's package does when it is loaded is not known.
-        except Exception as error:
-            raise InputError(
-                f"the package {package} brings no bundle: {error}",
-                f"pip install --force-reinstall {package}, or pip uninstall {package}",
-            ) from error
-        state = json.dumps([about.st_size, about.st_mtime_ns])
-        if known.get(str(file)) == state:
-            continue
-        say(f"importing the bundle of the package {package}")
-        await import_bundle(host, file, cache, say=say, installed=state)

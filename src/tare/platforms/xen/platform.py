@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,7 +30,6 @@ from tare.platforms.contract import (
     undo_resource,
     undo_setting,
 )
-from tare.platforms.host_hypervisor import Details, HostHypervisor
 from tare.platforms.linux.booting import image_for, prepared_by
 from tare.platforms.linux.cpu_places import lacking_cpus
 from tare.platforms.linux.tickless import require_tickless, tickless_arguments, tickless_cpus
@@ -39,6 +37,7 @@ from tare.platforms.linux.writes import PROCESS_MACHINE
 from tare.platforms.xen import output as xen_output
 from tare.platforms.xen import toolstack as xen
 from tare.platforms.xen.guest import Boots, guest_file, kernel_arguments
+from tare.platforms.xen.hypervisor import XEN
 from tare.platforms.xen.machine import XenMachine
 from tare.platforms.xen.options import CREDIT_SCHEDULERS, WITH_SLICE, XenOptions
 from tare.platforms.xen.rtds import SCHEDULER
@@ -50,25 +49,6 @@ if TYPE_CHECKING:
     from tare.study.planning.host_cpus import HostCpus
 
 _ASK_S = 30.0
-
-
-async def _details(host: Host) -> Details:
-    try:
-        answer = (await host.run(["xl", "info"], timeout_s=_ASK_S)).stdout.decode(errors="replace")
-    except InputError:
-        answer = ""
-    facts = dict(re.findall(r"^(\w+)\s*: *(.*)$", answer, re.MULTILINE))
-    return Details(facts.get("xen_scheduler", ""), int(facts.get("nr_cpus") or 0))
-
-
-XEN = HostHypervisor(
-    word="xen",
-    name="Xen",
-    # A guest of Xen has the first file too, and is a host without a hypervisor of its own.
-    signs=MappingProxyType({"/sys/hypervisor/type": "xen", "/proc/xen/capabilities": "control_d"}),
-    mark="in dom0 under Xen, not on the bare machine",
-    details=_details,
-)
 
 
 MAX_VCPUS = 128

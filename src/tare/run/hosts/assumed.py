@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tare.platforms.contract import Verdict
-from tare.platforms.host_hypervisor import hypervisors_of
 from tare.platforms.linux.cpu_places import lacking_cpus
+from tare.registry import installed
 from tare.run.hosts.booted import AS_IT_IS, booted_here, mark_of, marks
 from tare.run.hosts.lab import (
     LAB_BOOT_S,
@@ -84,7 +84,7 @@ def assumed_host(
             known=recall(name),
         )
     if spec.kind == "local":
-        hypervisor = booted_here(hypervisors_of(platforms.values()))
+        hypervisor = booted_here(installed().hypervisors)
         known = recall(spec.kind)
         return AssumedHost(
             spec.kind, platforms, here, lambda *_: AS_IT_IS, hypervisor=hypervisor, known=known
@@ -164,7 +164,6 @@ def best_case(host: PlannedHost, study: Study, arm: str) -> Verdict:
         network=stated.network.rooted | stated.network.unprivileged,
     )
     boot = host.boot_of(platform, spec.options, study.release_of(arm))
-    known = hypervisors_of(host.platforms.values())
     return Verdict(
         usable=True,
         reason="assumed",
@@ -173,7 +172,7 @@ def best_case(host: PlannedHost, study: Study, arm: str) -> Verdict:
         versions={},
         capabilities=capabilities,
         mark=marks(
-            mark_of(platform, spec.options, boot, host.hypervisor, known),
+            mark_of(platform, spec.options, boot, host.hypervisor, host.platforms.values()),
             host.crowding,
         ),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -12,7 +12,9 @@ from tare.platforms.host_hypervisor import (
     NO_DETAILS,
     Details,
     HostHypervisor,
+    NeedsHypervisors,
     hypervisor_of,
+    hypervisors_of,
 )
 from tare.study.model.releases import release_words
 
@@ -118,7 +120,7 @@ def mark_of(
     options: Any,
     boot: str,
     hypervisor: str,
-    known: Mapping[str, HostHypervisor],
+    platforms: Iterable[NeedsHypervisors],
 ) -> str:
     """Return the mark of an arm on a host; empty if it runs where it belongs.
 
@@ -127,7 +129,7 @@ def mark_of(
         options: The arm's options.
         boot: How the host is booted for the arm.
         hypervisor: The hypervisor below the host's kernel, if it is not booted for the arm.
-        known: All known hypervisors, by their word.
+        platforms: All platforms. They are listed only if there is a hypervisor to recognise.
     """
     stated = platform.stated(options)
     _, _, release = boot.partition("@")
@@ -136,7 +138,11 @@ def mark_of(
         return f"on the emulator of {words}, whose own speed is part of the result"
     if stated.host_boot != NO_HYPERVISOR:
         return ""
-    below = known.get(hypervisor_of(boot))
-    if boot in (ANY_BOOT, AS_IT_IS):
-        below = next((each for each in known.values() if each.name == hypervisor), None)
-    return below.mark if below else ""
+    word = hypervisor_of(boot)
+    name = hypervisor if boot in (ANY_BOOT, AS_IT_IS) else ""
+    if not (word or name):
+        return ""
+    for each in hypervisors_of(platforms).values():
+        if name in (each.name, "") and word in (each.word, ""):
+            return each.mark
+    return ""

@@ -22,7 +22,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tare.hosts.ledger.ledger import LOCAL
-from tare.platforms.host_hypervisor import hypervisors_of
+from tare.registry import installed
 from tare.run.hosts.booted import AS_IT_IS, booted_here
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class LocalRunHost:
         self.context = context
         self.platforms = platforms
         self.facts = facts
-        self.hypervisor = booted_here(hypervisors_of(platforms.values()))
+        self.hypervisor = booted_here(installed().hypervisors)
         self._lost: asyncio.Future[MachineFault] | None = None
 
     @property

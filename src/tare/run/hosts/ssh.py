@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import HostFroze, InputError, MachineFault
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tare.hosts import Host, Ledger
     from tare.hosts.ssh.host import SshHost
     from tare.platforms.contract import Context, Platform
+    from tare.platforms.host_hypervisor import HostHypervisor
     from tare.run.probes.host_trace import HostTracing
     from tare.study.model.releases import Release
     from tare.study.reading.hosting import Boot, HostSpec
@@ -103,7 +105,6 @@ class SshRunHost:
         self.platforms = platforms
         self.facts = facts
         self.name = host.name
-        self._hypervisors = hypervisors_of(platforms.values())
         self.boot_s = REBOOT_S if boot else 0.0
         self._host = host
         self._menu = boot
@@ -113,6 +114,11 @@ class SshRunHost:
         self._say = say
         self._given_up = False
         self._lost: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
+
+    @cached_property
+    def _hypervisors(self) -> Mapping[str, HostHypervisor]:
+        # Loads all platforms, which only a host that is rebooted needs.
+        return hypervisors_of(self.platforms.values())
 
     @property
     def cpus(self) -> HostCpus:

@@ -21,7 +21,6 @@ from tare.hosts.ledger.ledger import Ledger, ledger_path, state_dir
 from tare.hosts.local import LocalHost
 from tare.hosts.lock import host_lock
 from tare.platforms.contract import Context
-from tare.platforms.host_hypervisor import hypervisors_of
 from tare.platforms.linux.preflight import preflight, watch_load
 from tare.registry import installed
 from tare.run.catalog import probe_kinds
@@ -269,14 +268,13 @@ async def _remote(
                 leaving=leaving,
                 say=say,
             )
-            platforms = installed().platforms
             yield SshRunHost(
                 host,
                 context,
-                platforms,
+                installed().platforms,
                 await remote_host_facts(host),
                 spec.boot,
-                await running(host, hypervisors_of(platforms.values())),
+                await running(host, installed().hypervisors),
                 say,
             )
 
@@ -301,7 +299,8 @@ async def _ledger(
             if ledger.open_entries() and afar is not None:
                 # Connect once for all entries: if that fails, it fails for each.
                 await afar[0].connect()
-            for sentence in await clean(host(), ledger, all_undoers()):
+            undoers = all_undoers() if ledger.open_entries() else {}
+            for sentence in await clean(host(), ledger, undoers):
                 say(sentence)
         except TareError as error:
             say(f"What is left on {host().name} is listed for `tare clean`: {error}.")
@@ -309,7 +308,7 @@ async def _ledger(
 
 
 async def _clear(host: Host, say: Callable[[str], None]) -> None:
-    for sentence in await clean_all(host, all_undoers(), report_running=False):
+    for sentence in await clean_all(host, all_undoers, report_running=False):
         say(f"left behind by a killed run: {sentence}")
 
 

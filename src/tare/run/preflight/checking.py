@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tare.errors import HostFroze, InputError, MachineFault, NotAvailable, TareError
 from tare.events import ImageReady, PlatformChecked
 from tare.hosts.same_machine import SAME
-from tare.images.bundle.importing import import_installed
+from tare.images.bundle.installed import import_installed
 from tare.images.cache import key_of, while_waiting
 from tare.images.kernels import missing_kernels
 from tare.platforms.contract import (
@@ -25,7 +25,6 @@ from tare.platforms.contract import (
     ToolboxFiles,
     Verdict,
 )
-from tare.platforms.host_hypervisor import hypervisors_of
 from tare.platforms.linux.network import lacking_switch, offered_network, with_network
 from tare.platforms.vendors.offer import LIVE, keeps_general
 from tare.run.hosts.booted import mark_of, marks
@@ -163,7 +162,7 @@ async def _check_booted(
                     study.arms[name].options,
                     boot,
                     run_host.hypervisor,
-                    hypervisors_of(run_host.platforms.values()),
+                    run_host.platforms.values(),
                 ),
                 run_host.crowding,
             ),

@@ -13,7 +13,6 @@ from tare.study.model.platform_options import GIVEN, ISOLATED
 from tare.units import format_size
 from tare.workloads.additions import live_toolbox
 from tare.workloads.mapreduce.job import Job
-from tare.workloads.mapreduce.outside import read_outside
 from tare.workloads.mapreduce.sizes import sizes_for
 from tare.workloads.needs import ends_as_machines, needs_of, needs_of_loads
 
@@ -120,6 +119,9 @@ def lacking_loads(
             )
         if cluster is not None and cluster.external is not None:
             try:
+                # Imported here, because few studies name a cluster.
+                from tare.workloads.mapreduce.outside import read_outside
+
                 read_outside(Path(str(cluster.external)))
             except InputError as error:
                 found.setdefault(name, str(error))

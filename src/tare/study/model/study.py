@@ -7,7 +7,7 @@ Platforms' options and workloads' parameters are typed by the :class:`Catalog`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path as FilePath
@@ -61,7 +61,7 @@ class Catalog:
     platforms: Mapping[str, type[PlatformOptions]]
     workloads: Mapping[str, type[BaseModel]]
     summaries: Mapping[str, str] = field(default_factory=dict)
-    neighbours_only: frozenset[str] = frozenset()
+    neighbours_only: Container[str] = frozenset()
     roles: frozenset[str] = frozenset()
     products: Mapping[str, str] = field(default_factory=dict)
     known_as: Mapping[str, str] = field(default_factory=dict)
@@ -98,9 +98,6 @@ def _kernel_exists(value: str) -> str:
 
 Kernel = Annotated[str, Field(min_length=1), AfterValidator(_kernel_exists)]
 """``host``, ``rt``, ``cloud``, a kernel package, or (with a slash in it) a file."""
-
-
-_LAB = LabSpec.model_validate({})
 
 
 def _as_tuple(value: object) -> object:
@@ -433,7 +430,7 @@ class Study(StudyFrame):
         if self.sessions is not None:
             found += odd_rounds(self.sessions, self.blocks)
         labs = any(host.kind == "lab" for host in self.computers.values())
-        if not labs and "lab" in self.model_fields_set and self.lab != _LAB:
+        if not labs and "lab" in self.model_fields_set and self.lab != LabSpec.model_validate({}):
             found.append("`lab` has no effect, because no host of the study is `lab`")
         for name in self.scenarios:
             if all(

@@ -212,17 +212,15 @@ class _Builder:
     ) -> Arm | None:
         path: Path = ("arms", name)
         platform = raw.get("platform")
-        if "platform" in raw and not (
-            isinstance(platform, str) and platform in self._catalog.platforms
-        ):
+        model = self._catalog.platforms.get(platform) if isinstance(platform, str) else None
+        if "platform" in raw and model is None:
             findings.add((*path, "platform"), self._catalog.without("platform", platform))
             return None
-        if "platform" not in raw:
+        if model is None:
             findings.add((*path, "platform"), "is missing; add it")
             anything: list[type[BaseModel]] = [ArmFrame, *self._catalog.platforms.values()]
             known_keys(anything, raw, path, self._style, findings)
             return None
-        model = self._catalog.platforms[str(platform)]
         known = known_keys(
             [ArmFrame, model], raw, path, self._style, findings, instead=model.instead
         )

@@ -28,7 +28,7 @@ ALWAYS = ("local", "lab")
 class Part(BaseModel):
     """Base of all parts of a study: immutable data that refuses unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 def _or_words(*words: str) -> Any:

@@ -42,14 +42,19 @@ def name_hypervisors(
             kept[name] = arm
             continue
         platform = arm.get("platform")
-        if not isinstance(platform, str) or platform not in catalog.platforms:
-            kept[name] = {key: value for key, value in arm.items() if key != YOURS}
+        own_keys = {key: value for key, value in arm.items() if key != YOURS}
+        # A platform that has a product exists; it is not loaded to find out.
+        if not isinstance(platform, str) or not (
+            platform in catalog.platforms
+            if platform in known.hypervisors
+            else platform in catalog.products or platform in catalog.platforms
+        ):
+            kept[name] = own_keys
         elif platform in known.hypervisors:
             own = _options(platform, known, catalog, name, findings)
             if own is None:
                 wrong.add(name)
                 continue
-            own_keys = {key: value for key, value in arm.items() if key != YOURS}
             kept[name] = {**own, **own_keys}
         else:
             left[name] = platform
