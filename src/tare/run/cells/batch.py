@@ -20,7 +20,6 @@ from tare.platforms.contract import SUBJECT, Context, Machine
 from tare.platforms.host_hypervisor import hypervisor_of
 from tare.probes import ProbedCell
 from tare.run.cells.alive import while_alive
-from tare.run.cells.cell import LEAST_COUNTED_S, Attempt
 from tare.run.cells.cell_context import CellContext
 from tare.run.cells.cell_events import (
     log_failed,
@@ -46,10 +45,8 @@ from tare.run.cells.tries import Tries
 from tare.run.hosts.cpu_watch import CpuWatch, cpus_of
 from tare.run.lifecycle.before_cells import BeforeCells
 from tare.run.lifecycle.undoers import undoers_of_run
-from tare.run.probes.host_counters import HostSampler, host_sampler
-from tare.run.probes.host_trace import host_tracing
+from tare.run.probes.host_counters import LEAST_COUNTED_S, HostSampler, host_sampler
 from tare.run.probes.stack import added_probes
-from tare.run.topologies.cluster.batch import clustered
 from tare.run.topologies.kinds import Pair, Proxied, Topology
 from tare.run.topologies.peers import (
     Connection,
@@ -58,7 +55,6 @@ from tare.run.topologies.peers import (
     require_network,
     started_peer,
 )
-from tare.run.topologies.proxied_setup import set_up_proxied
 from tare.workloads.needs import ends_as_machines, needs_of, needs_of_loads
 from tare.workloads.network.ends import ORIGIN, PEER
 
@@ -135,19 +131,11 @@ class BatchRunner:
             watched = await self._watched(placing, cells)
             bridged = "bridged" in self._needs(batch, cells)
             roles = await self._roles(placing, bridged, watched[0] if watched else None)
-            roles = await placing.machines.enter_async_context(
-                clustered(
-                    roles,
-                    placing.specs,
-                    placing.connection,
-                    batch,
-                    self.cells,
-                    context,
-                    emulated=arm.facts.emulated,
-                    lost=placing.lost,
-                )
-            )
+            roles = await self._clustered(roles, placing, context)
             await self.before_cells.done()
+            # Imported while the machines booted.
+            from tare.run.cells.cell import Attempt
+
             facts = replace(arm.facts, vcpus=batch.vcpus)
             cells_here = await traced_cells(self.cells, batch, context, machines)
             for index, cell in enumerate(cells):
@@ -194,6 +182,26 @@ class BatchRunner:
                 if fault is not None:
                     return self._after(fault, batch, cells[index:], tries)
         return []
+
+    async def _clustered(self, roles: Roles, placing: BatchPlacement, context: Context) -> Roles:
+        """Return the roles with a cluster of the machines, if the batch has one."""
+        if placing.batch.placement.cluster is None:
+            return roles
+        # Imported here, because few runs have a cluster.
+        from tare.run.topologies.cluster.batch import clustered
+
+        return await placing.machines.enter_async_context(
+            clustered(
+                roles,
+                placing.specs,
+                placing.connection,
+                placing.batch,
+                self.cells,
+                context,
+                emulated=placing.arm.facts.emulated,
+                lost=placing.lost,
+            )
+        )
 
     @cached_property
     def cpus(self) -> CpuWatch:
@@ -307,6 +315,9 @@ class BatchRunner:
         peer = await self._peer(placing, subject, companions, own.get("client", ()))
         topologies: list[Topology] = [] if peer is None else [Pair(subject, peer)]
         if peer is not None and bridged:
+            # Imported here, because few runs measure proxies.
+            from tare.run.topologies.proxied_setup import set_up_proxied
+
             machines = await set_up_proxied(placing, subject, peer, companions, own, watch)
             loaded = tuple(each.machine for each in neighbours)
             topologies.append(Proxied(replace(machines, neighbours=loaded)))
@@ -497,4 +508,6 @@ async def traced_cells(
     # A kernel under a hypervisor sees nothing of the other machines.
     if not batch.host_trace or context.host.local or hypervisor_of(batch.boot):
         return cells
+    from tare.run.probes.host_trace import host_tracing
+
     return replace(cells, tracing=await held.enter_async_context(host_tracing(context)))

@@ -29,7 +29,7 @@ from tare.run.cells.plausibility import (
 from tare.run.cells.series import save_series
 from tare.run.probes.cost import MEMORY, CellCost
 from tare.run.probes.disk_use import DiskUse, disk_facts
-from tare.run.probes.host_counters import Counters, HostSampler
+from tare.run.probes.host_counters import LEAST_COUNTED_S, Counters, HostSampler
 from tare.run.probes.host_trace import trace_of_cell
 from tare.run.probes.hypervisor_side import HypervisorSide
 from tare.run.probes.stack import ProbeStack, probing
@@ -59,7 +59,6 @@ UNREADABLE = (
     RecursionError,
 )
 """Errors of reading a malformed result: they fail the cell, but do not end the run."""
-LEAST_COUNTED_S = 2.0
 LEAST_S = 30.0
 HANDS_OFF_LEAST_S = 150.0
 """The same if the machine's time counts instructions: it idles for minutes of its own clock before

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from tare.events import EventLog, Fold, Planned, RunFinished, RunResumed, RunStarted, Skipped
 from tare.run.lifecycle.block_schedule import RunPart
-from tare.run.lifecycle.execution import Execution
 from tare.run.lifecycle.folder import open_event_log
 from tare.run.lifecycle.resume_checks import (
     changed,
@@ -109,6 +108,9 @@ async def execute(
         )
         checked = checked_events(setup, study, verdicts, facts)
         record_plan(log, fold, checked, plan, prepared)
+        # Imported here, so that the run has started by then.
+        from tare.run.lifecycle.execution import Execution
+
         execution = Execution(setup, study, plan, prepared, folder, log, run, fold, part)
         return await execution.run()
 
@@ -158,6 +160,8 @@ async def resume(
         )
         checked = checked_events(setup, study, verdicts, facts)
         record_plan(log, fold, checked, plan, prepared, repeat=bool(differing))
+        from tare.run.lifecycle.execution import Execution
+
         execution = Execution(setup, study, plan, prepared, folder, log, started.run, fold)
         return await execution.run()
 

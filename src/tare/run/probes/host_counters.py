@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tare.agent.series import Series
     from tare.platforms.contract import Context, Machine
 
+LEAST_COUNTED_S = 2.0
+"""The shortest cell during which a host is sampled."""
 READY_S = 20.0
 GRACE_S = 2.0
 

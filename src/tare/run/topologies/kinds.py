@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from tare.errors import WorkloadFault
-from tare.run.topologies.cluster.jobs import ClusterJob
 from tare.workloads import MachineFacts, fitted
 from tare.workloads.contract import Work
-from tare.workloads.mapreduce.job import Job, moved
 from tare.workloads.network.ends import ORIGIN, PEER, Ends, ProxiedEnds
 
 if TYPE_CHECKING:
@@ -210,6 +208,10 @@ class Clustered(Topology):
 
     async def run(self, work: CellWork) -> Outcome:
         """Run all steps of the job."""
+        # Imported here, because few runs have a cluster.
+        from tare.run.topologies.cluster.jobs import ClusterJob
+        from tare.workloads.mapreduce.job import Job, moved
+
         job = moved(work.described(Job), self._cluster.folder)
         running = ClusterJob(self._cluster, job, work.deadline_s)
         return await running.run(barrier=work.barrier, on_progress=work.on_progress)

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -30,10 +31,12 @@ from tare.run.lifecycle.setup import Decide, StudySource
 from tare.run.lifecycle.versions import run_versions
 from tare.run.preflight.host_access import require_allowed
 from tare.run.preflight.toolbox import require_additions
-from tare.run.sessions.session_loop import RunInSessions
 from tare.run.ui.progress import ProgressView, Tally
 from tare.study.model.study import Study
 from tare.study.reading.load import restore_study
+
+if TYPE_CHECKING:
+    from tare.run.sessions.session_loop import RunInSessions
 
 
 async def run_study(
@@ -74,6 +77,9 @@ async def run_study(
     fold = Fold()
     view = _view(study, fold, console)
     if study.sessions is not None:
+        # Imported here and below, because few studies have sessions.
+        from tare.run.sessions.session_loop import RunInSessions
+
         folder, chosen = create_folder(out), _seed_of(study, seed)
         _keep_study(source, folder)
         sessions = RunInSessions(
@@ -143,6 +149,8 @@ async def resume_run(
         _require_sessions(study, wait=wait)
         view = _view(study, fold, console)
         if study.sessions is not None:
+            from tare.run.sessions.session_loop import RunInSessions
+
             sessions = RunInSessions(
                 study, started.run, started.seed, folder, fold, None, decide, (view.take,),
                 view.progress, _speaker(console), strict=strict, accept=accept, wait=wait,
