@@ -16,6 +16,8 @@ from hypothesis.database import (
     ReadOnlyDatabase,
 )
 
+from selected_marks import IN_THE_FILE, marks_named_in, marks_required_by
+
 
 class Kept(DirectoryBasedExampleDatabase):
     """Examples of what once failed, which stay when that is mended."""
@@ -69,23 +71,6 @@ LONGEST = (
 )
 """Files whose tests take more than a minute together. They come first: one that began last would
 keep a single CPU busy while the others have nothing left to do."""
-
-
-IN_THE_FILE = ("slow", "boots")
-"""Marks that a test's own file has to name, so that files without them need not be imported."""
-
-
-def marks_named_in(path: Path) -> set[str]:
-    """Return which of these marks the text of a file names."""
-    text = path.read_text(encoding="utf-8")
-    return {name for name in IN_THE_FILE if f"mark.{name}" in text}
-
-
-def marks_required_by(expression: str) -> set[str]:
-    """Return the marks without which no test is selected; none if that is not certain."""
-    if "(" in expression or " or " in expression:
-        return set()
-    return set(expression.split(" and ")) & set(IN_THE_FILE)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import marks_named_in, marks_required_by
+from selected_marks import marks_named_in, marks_required_by
 
 
 @pytest.mark.parametrize(
