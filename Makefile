@@ -25,9 +25,10 @@ test:  ## set up what is missing and run all tests
 	nice cargo test --locked --quiet --manifest-path agent/Cargo.toml; status=$$?; wait; exit $$status
 	@# What measures needs the computer for itself; the rest runs side by side, a file's labs in one place.
 	@# More processes than CPUs: many tests wait most of their time. Neighbours share their fixtures.
+	@# Three processes boot, as a test of a lab that freezes waits for a minute and a half.
 	@# A commit passes or fails every time: examples are drawn from one seed. `make fuzz` draws others.
 	@$(PYTEST) $(SEEDED) -n 5 --dist worksteal -m "not slow and not acceptance"; quick=$$?; \
-	$(PYTEST) $(SEEDED) -n 2 --dist loadfile --no-loadscope-reorder -m "slow and boots and not acceptance"; boots=$$?; \
+	$(PYTEST) $(SEEDED) -n 3 --dist loadfile --no-loadscope-reorder -m "slow and boots and not acceptance"; boots=$$?; \
 	$(PYTEST) $(SEEDED) -m "slow and not boots and not acceptance" && exit $$((quick + boots))
 
 PARTS :=

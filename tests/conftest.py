@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -58,10 +59,11 @@ settings.load_profile("fuzz" if FUZZING else "test")
 
 
 LONGEST = (
+    "lab/test_lab_nested.py",
     "lab/test_lab_xen_guests.py",
     "run/test_run_faults.py",
-    "run/test_run_lab_frozen.py",
     "lab/test_lab_kvm_guests.py",
+    "run/test_run_lab_frozen.py",
     "run/test_run_ssh.py",
     "scripts/test_without_apt.py",
     "run/test_run_cluster.py",
@@ -83,6 +85,21 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         # The user named this file.
         return None
     return True if required - marks_named_in(collection_path) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests without the garbage collector, which never looks at them again.
+
+    Modules and collected tests live as long as the process. Each full collection during a test
+    would otherwise visit their million objects.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

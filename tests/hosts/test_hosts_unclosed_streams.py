@@ -97,7 +97,6 @@ def collected() -> Iterator[None]:
     yield
     over.set()
     thread.join()
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("collected")
