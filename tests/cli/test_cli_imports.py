@@ -46,7 +46,7 @@ PARTS = {
     ),
 }
 """By command, how the modules of parts begin that the study does not use."""
-RUNS = pytest.mark.slow
+RUNS = (pytest.mark.slow, pytest.mark.boots)
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ async def bridges(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.boots
 async def test_a_bridge_without_addresses_is_created_and_removed(
     folder: Path, context: Context
 ) -> None:
@@ -59,6 +60,7 @@ async def test_a_bridge_without_addresses_is_created_and_removed(
 
 
 @pytest.mark.slow
+@pytest.mark.boots
 async def test_clean_removes_the_network_of_a_killed_run_and_leaves_those_of_others(
     folder: Path, context: Context
 ) -> None:

@@ -154,6 +154,7 @@ def test_it_is_in_the_report_and_in_what_verify_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.boots
 def test_a_run_begins_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     study = tmp_path / "short.yaml"

@@ -87,6 +87,7 @@ def assert_measured(run: Path, workloads: set[str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.boots
 def test_a_machine_that_exists_is_measured_over_the_network_it_has(
     server: Sshd, tmp_path: Path
 ) -> None:

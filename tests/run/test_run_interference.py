@@ -203,6 +203,7 @@ def test_a_neighbour_that_dies_in_a_phase_costs_its_cell_only(
     assert_nothing_is_left(home)
 
 
+@pytest.mark.boots
 def test_a_load_that_fails_ends_its_cell_at_once_with_its_reason(home: Path) -> None:
     parameters = "{phases: [disk-load], phase: 5s, gap: 100ms}"
     text = short("phased-load", parameters, disk="48MiB", bitfield="alone, loaded")
@@ -243,13 +244,15 @@ def test_network_load_next_to_work_without_a_network(home: Path) -> None:
     assert_nothing_is_left(home)
 
 
+@pytest.mark.boots
 def test_a_servers_own_children_go_with_a_run_that_is_killed(home: Path) -> None:
     words = ("run", written(home, STUDY), "--arm", "bare", "--workload", "http-load")
     with Running(home / "run", *words, "--out", home / "run") as running:
         running.wait_for(begins("b001/bare"))
-        time.sleep(1)
-        servers = named("nginx", running.process.pid)
-        assert len(servers) > 1, "no server is at work with children of its own"
+        until = time.monotonic() + patient(60)
+        while len(servers := named("nginx", running.process.pid)) < 2:
+            assert time.monotonic() < until, "no server is at work with children of its own"
+            time.sleep(0.05)
         running.process.kill()
         running.end()
     deadline = time.monotonic() + patient(30)

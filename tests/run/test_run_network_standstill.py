@@ -67,6 +67,7 @@ def test_a_stopped_end_withholds_the_cell(tmp_path: Path, workload: str, role: s
 
 
 @pytest.mark.slow
+@pytest.mark.boots
 @pytest.mark.parametrize("role", ["subject", "peer"])
 @pytest.mark.parametrize(
     ("workload", "began_s"), [("http-load", 1.0), ("net-stream", 1.0), ("proxy", 5.0)]

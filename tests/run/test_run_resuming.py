@@ -153,6 +153,7 @@ workloads:
 
 
 @pytest.mark.slow
+@pytest.mark.boots
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU cannot be taken away")
 def test_run_is_not_resumed_on_fewer_cpus_unless_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -50,7 +50,7 @@ PLATFORMS = [
         QemuOptions(),
         192 << 20,
         id="qemu",
-        marks=[pytest.mark.guest, pytest.mark.slow],
+        marks=[pytest.mark.guest, pytest.mark.slow, pytest.mark.boots],
     ),
 ]
 LONG_S = 2.0

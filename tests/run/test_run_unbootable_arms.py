@@ -117,6 +117,7 @@ def test_an_arm_whose_named_kernel_cannot_be_had_ends_the_run_with_1(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="programs are hidden by mounts, which root makes")
 @pytest.mark.slow
+@pytest.mark.boots
 def test_quick_runs_bare_alone_where_there_is_nothing_else(tmp_path: Path) -> None:
     hidden = [shutil.which(name) for name in ("qemu-system-x86_64", "kvm", "runc", "crun")]
     files = [str(Path(file).resolve()) for file in hidden if file is not None]

@@ -36,6 +36,7 @@ def run_study(agent: Path, samples: int) -> tuple[dict[str, Any], str, int]:
 
 
 @pytest.mark.slow
+@pytest.mark.boots
 def test_the_seeds_fifty_million_samples_need_no_more_memory_than_a_few(
     agent_program: Path,
 ) -> None:
