@@ -17,7 +17,7 @@ from tare.run.cells.duet import Side
 STUDY = """
 study: two
 baseline: oci
-blocks: {least: 2, most: 2, turns: true}
+blocks: {least: 1, most: 1, turns: true}
 shape: {vcpus: 1, memory: 64MiB}
 arms:
   oci: {platform: oci}
@@ -140,7 +140,7 @@ def test_arms_by_turns_are_up_at_once_and_work_one_at_a_time(
     done = tare("run", study, "--out", folder)
     assert done.returncode == 0, done.stdout + done.stderr
     cells = of_type(folder, "cell_finished")
-    assert [cell["status"] for cell in cells] == ["ok"] * 12
+    assert [cell["status"] for cell in cells] == ["ok"] * 6
     for cell in cells:
         other = "oci-again" if "/oci/" in cell["cell"] else "oci"
         assert cell["facts"]["turns"] == {"with": other}
@@ -148,7 +148,7 @@ def test_arms_by_turns_are_up_at_once_and_work_one_at_a_time(
     assert len([name for name in series if "subject-offered" in name]) == 4
     # A proxy's cells load by load, so that each begins before the other ends; others as a whole.
     one, two = ["cell_started", "cell_finished"], ["cell_started"] * 2 + ["cell_finished"] * 2
-    orders = {"proxy": two * 2, "numeric-sort": one * 4, "request-response": one * 4}
+    orders = {"proxy": two, "numeric-sort": one * 2, "request-response": one * 2}
     for workload, order in orders.items():
         assert order == [
             event["type"]
