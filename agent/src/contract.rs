@@ -15,7 +15,7 @@ impl<T: std::fmt::Display> From<T> for Failure {
 
 /// Where a workload reports while it runs and when it has ended.
 ///
-/// Nothing of this may be called inside a measured loop.
+/// A measured loop must not call any of these methods.
 pub trait Sink: Sync {
     /// Report how much of the work is done (0 to 1), with further fields (such as a live rate).
     fn progress(&self, done: f64, fields: Value);

@@ -117,7 +117,7 @@ fn load(path: &str, parameters: &str) -> Option<String> {
 fn parameters_of(name: &str, cmdline: &str) -> String {
     let found = cmdline.split_whitespace().filter_map(|word| {
         let (module, parameter) = word.split_once('.')?;
-        // What comes before the dot may be a value, as in `a=b.c`, which is no module's name.
+        // The text before the dot may be a value, as in `a=b.c`, instead of a module's name.
         (module.replace('-', "_") == name).then_some(parameter)
     });
     found.collect::<Vec<_>>().join(" ")

@@ -250,7 +250,7 @@ fn mount_all() -> Vec<String> {
             }
         }
     }
-    // Only newer kernels have something to set there; not having it is no fault.
+    // Only newer kernels have settings there; without them, nothing fails.
     let _ = sys::mount("debugfs", "/sys/kernel/debug", "debugfs", quiet, "");
     notes
 }

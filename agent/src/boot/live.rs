@@ -121,7 +121,7 @@ pub fn prepare(with_toolbox: bool, events: Option<&OwnedFd>) -> Ready {
 /// The kernel's lockdown mode: with Secure Boot, Debian's kernel has `integrity`.
 fn lockdown() -> Value {
     let quiet = MountFlags::NOSUID | MountFlags::NOEXEC;
-    // It may be mounted already, or not be there at all.
+    // It may be mounted already, or the kernel may lack it.
     let _ = sys::mount(
         "securityfs",
         "/sys/kernel/security",

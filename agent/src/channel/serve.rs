@@ -55,7 +55,7 @@ pub struct Origin {
     pub settings: Value,
     /// The machine's network, where the host wants one.
     pub network: Value,
-    /// Of a live image: where its configuration, its toolbox and its address came from.
+    /// In a live image: where its configuration, its toolbox and its address came from.
     pub live: Value,
     marks: serde_json::Map<String, Value>,
 }

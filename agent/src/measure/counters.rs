@@ -141,7 +141,7 @@ impl Recording {
         })
     }
 
-    /// The text of a file as it was read.
+    /// The text that was read from a file.
     fn text(&self, piece: &Piece) -> String {
         let bytes = &self.segments[piece.segment][piece.start..piece.start + piece.length];
         String::from_utf8_lossy(bytes).into_owned()

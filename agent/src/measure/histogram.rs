@@ -146,7 +146,7 @@ impl Histogram {
     /// The counter's step in ticks, as far as the values show it: at least the width of a bin.
     ///
     /// A counter that moves on by many ticks at once lets values be only near its multiples. The
-    /// values then lie in narrow clumps, and the step is the least distance between two of them.
+    /// values then form narrow clumps, and the step is the least distance between two of them.
     pub fn step(&self) -> u64 {
         let width = 1u64 << self.shift;
         let mut clumps: Vec<(u64, u64)> = Vec::new();
@@ -286,7 +286,7 @@ mod tests {
         for (value, count) in counts {
             (0..count).for_each(|_| histogram.record(value));
         }
-        // All but the last, which lies four steps of 100 beyond.
+        // All but the last, which is four steps of 100 beyond.
         assert_eq!(histogram.undisturbed(), (460.0, 100.0));
     }
 

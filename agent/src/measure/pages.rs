@@ -1,4 +1,4 @@
-//! Memory in pages of a stated size, and the proof that it really lies in such pages.
+//! Memory in pages of a stated size, and the proof that it really is in such pages.
 
 #![expect(
     unsafe_code,
@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 /// The size of a huge page on x86-64, and on aarch64 with base pages of 4 KiB.
 const HUGE: usize = 2 << 20;
 
-/// Which pages memory shall lie in.
+/// The size of pages to allocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageSize {
     /// 4 KiB, and never merged into larger ones.
@@ -32,7 +32,7 @@ impl PageSize {
     }
 }
 
-/// A private mapping, every page of which has been written to.
+/// A private mapping; every page has been written to.
 pub struct Pages {
     base: NonNull<u8>,
     mapped: usize,
@@ -72,7 +72,7 @@ impl Pages {
             PageSize::Small => libc::MADV_NOHUGEPAGE,
             PageSize::Huge => libc::MADV_HUGEPAGE,
         };
-        // SAFETY: the range lies within the mapping that `pages` owns; advice changes no content.
+        // SAFETY: the range is within the mapping that `pages` owns; advice changes no content.
         let advised = unsafe { libc::madvise(pages.start().cast(), length, advice) };
         // A kernel without huge pages refuses the advice against them too.
         if advised != 0 && size == PageSize::Huge {
@@ -144,7 +144,7 @@ impl Pages {
 
     /// The memory, as 64-bit words.
     pub fn words(&mut self) -> &mut [u64] {
-        // SAFETY: start to start + length lies within the mapping, is writable and zeroed by the
+        // SAFETY: start to start + length is within the mapping, is writable and zeroed by the
         // kernel, is aligned to a page, and is borrowed as exclusively as `self` is.
         unsafe { std::slice::from_raw_parts_mut(self.start().cast(), self.length / 8) }
     }
@@ -157,8 +157,8 @@ impl Drop for Pages {
     }
 }
 
-/// How many bytes of the mapping that holds `address` lie in transparent huge pages, by the text
-/// of `smaps`; `None` if it does not report that.
+/// The number of bytes in transparent huge pages of the mapping that contains `address`, by the
+/// text of `smaps`; `None` if it does not report that.
 fn transparent(smaps: &str, address: usize) -> Option<usize> {
     let mut inside = false;
     for line in smaps.lines() {

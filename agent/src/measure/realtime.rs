@@ -110,8 +110,8 @@ pub fn given() -> Option<scheduling::Found> {
     scheduling::read(0).ok()
 }
 
-/// Give the calling thread SCHED_FIFO at a given one's priority, `above` steps higher; nothing
-/// happens where that is no SCHED_FIFO.
+/// Give the calling thread SCHED_FIFO, `above` steps higher than a given priority; do nothing if
+/// the given policy is not SCHED_FIFO.
 ///
 /// Otherwise a workload that never sleeps would keep the agent, on the same CPU and at the same
 /// priority, from ever reading from the host again.

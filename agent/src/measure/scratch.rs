@@ -117,7 +117,7 @@ fn mounted(mounts: &str, path: &Path) -> Option<(String, String)> {
             let kind = right.split(' ').next()?;
             below.then(|| (place.len(), kind.to_string(), options.to_string()))
         })
-        // Of several at one place, the last hides the others.
+        // If several are mounted at one place, the last hides the others.
         .max_by_key(|(length, ..)| *length)
         .map(|(_, kind, options)| (kind, options))
 }

@@ -30,8 +30,8 @@ pub fn stolen_ns(cpus: &[usize]) -> Option<u64> {
 /// Whether the steal time in this text of `/proc/stat` is counted, and not a constant zero.
 pub fn known(stat: &str) -> bool {
     match stolen_ticks(stat, &[]) {
-        // Without a hypervisor there is no steal time; but a kernel that counts no time at all, such as
-        // a sandbox's, does not count steal time either.
+        // Without a hypervisor there is no steal time. But a kernel that does not count any time, such
+        // as a sandbox's, does not count steal time either.
         0 => is_reported().unwrap_or(true) && counts(stat),
         _ => true,
     }

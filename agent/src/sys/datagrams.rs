@@ -76,7 +76,7 @@ pub fn receive_many(
     Ok((count, headers[0].msg_len as usize))
 }
 
-/// Send a socket's packets whole or not at all, whatever is known of the way.
+/// Send a socket's packets unfragmented or drop them, whatever the known MTU of the path.
 pub fn never_fragment(socket: &impl AsFd) -> io::Result<()> {
     Ok(set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::PROBE)?)
 }

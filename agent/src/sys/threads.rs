@@ -28,7 +28,7 @@ const BITS: usize = u64::BITS as usize;
 /// The CPUs a thread may run on (0: the calling one).
 pub fn affinity(thread: i32) -> io::Result<Vec<usize>> {
     let mut mask = [0_u64; MOST_CPUS / BITS];
-    // SAFETY: the kernel writes at most as many bytes as it is told the mask has.
+    // SAFETY: the kernel writes at most the size of the mask, which it gets as an argument.
     let result =
         unsafe { libc::sched_getaffinity(thread, size_of_val(&mask), mask.as_mut_ptr().cast()) };
     check(result)?;
@@ -50,7 +50,7 @@ pub fn set_affinity(thread: i32, cpus: &[usize]) -> io::Result<()> {
         }
         mask[cpu / BITS] |= 1 << (cpu % BITS);
     }
-    // SAFETY: the kernel reads as many bytes as it is told the mask has.
+    // SAFETY: the kernel reads at most the size of the mask, which it gets as an argument.
     let result =
         unsafe { libc::sched_setaffinity(thread, size_of_val(&mask), mask.as_ptr().cast()) };
     check(result)?;
@@ -61,7 +61,7 @@ pub fn set_affinity(thread: i32, cpus: &[usize]) -> io::Result<()> {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes {
-    /// Of the structure, in bytes.
+    /// The structure's size in bytes.
     pub size: u32,
     pub policy: u32,
     pub flags: u64,

@@ -266,7 +266,7 @@ impl Toolbox {
             Ok(_) => Ok(true),
             Err(error) => match error.raw_os_error() {
                 Some(libc::ENOENT | libc::ENOTDIR) => Ok(false),
-                // Part of the image cannot be read, which is no lack of a program.
+                // Part of the image cannot be read: that does not mean that a program is missing.
                 _ => Err(Failure(format!("the toolbox is damaged: {path}: {error}"))),
             },
         }

@@ -38,7 +38,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     }))
 }
 
-/// Integer and floating-point steps, each of which needs the one before.
+/// Integer and floating-point steps; each needs the result of the one before.
 fn arithmetic(state: &mut (u64, f64), steps: u64) {
     let (mut whole, mut real) = std::hint::black_box(*state);
     for _ in 0..steps {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// One series as it was handed over.
+/// One series that a workload handed over.
 pub struct Taken {
     pub name: String,
     pub rows: usize,
@@ -74,7 +74,7 @@ impl Collected {
             .collect()
     }
 
-    /// Carry the workload out; a failure becomes `{"error": reason}`.
+    /// Run the workload; a failure becomes `{"error": reason}`.
     pub fn run(&self, run: Run, params: &Value, cpus: &[usize]) -> Value {
         let context = Context {
             params,
@@ -105,7 +105,7 @@ impl Sink for Collected {
     }
 }
 
-/// Carry a workload out with a fresh sink.
+/// Run a workload with a fresh sink.
 pub fn run_with(run: Run, params: &Value, cpus: &[usize]) -> (Value, Collected) {
     let collected = Collected::default();
     let result = collected.run(run, params, cpus);

@@ -30,7 +30,7 @@ fn kernel_words(line: &str) -> &str {
 /// Source: kernel/time/posix-timers.c, `posix_get_coarse_res`, which returns `KTIME_LOW_RES`.
 fn tick_hz() -> Option<u64> {
     let step = sys::clock_step_ns(libc::CLOCK_MONOTONIC_COARSE)?;
-    // A tick of 300 Hz is no whole number of nanoseconds.
+    // A tick of 300 Hz is not a whole number of nanoseconds.
     (step > 0).then(|| (1e9 / step as f64).round() as u64)
 }
 

@@ -113,7 +113,7 @@ impl Link {
         state.kept.push_back((number, bytes));
     }
 
-    /// Go on over a connection whose other end has received frames up to `theirs`.
+    /// Resume over a connection whose other end has received frames up to `theirs`.
     pub fn resume(&self, connection: UnixStream, theirs: u64, hello: &Value) {
         let mut state = self.state.lock().unwrap();
         state.connection = Some(connection);

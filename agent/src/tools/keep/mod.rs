@@ -70,7 +70,7 @@ fn parse(mut parser: Parser) -> Result<Arguments, Error> {
     Ok(arguments)
 }
 
-/// Carry out `keep`.
+/// Run `keep`.
 pub fn keep(parser: Parser) -> Result<(), Error> {
     let arguments = parse(parser)?;
     let named = |error: io::Error| format!("{}: {error}", arguments.directory.display());

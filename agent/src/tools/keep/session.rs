@@ -73,7 +73,7 @@ impl Session {
         std::process::exit(0);
     }
 
-    /// Carry out a frame. Processes start here, so the calling thread must live on.
+    /// Execute a frame. It may start processes, so the calling thread must not end.
     pub fn take(self: &Arc<Self>, frame: Frame) {
         if frame.kind == DATA {
             if let Some((stream, bytes)) = frame.payload.split_first_chunk::<4>() {

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use tasks::Tasks;
 
 const LOOK: Duration = Duration::from_millis(5);
-/// Of a file; the kernel's tables of counters are shorter.
+/// The most bytes of a file; the kernel's tables of counters are shorter.
 const MOST_TEXT: usize = 64 << 10;
 const ANSWER_S: Duration = Duration::from_secs(5);
 /// A line with a count for every possible interrupt, mostly zero: kilobytes that are not used.

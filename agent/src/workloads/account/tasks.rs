@@ -23,11 +23,11 @@ struct Task {
     read_ns: u64,
 }
 
-/// The parent of the kernel's own threads, each of which is a process of one thread for ever.
+/// The parent of the kernel's own threads; each is a process of one thread for ever.
 const KTHREADD: i32 = 2;
 /// The thread id for a process as a whole, including the children that it has reaped.
 const WHOLE: i32 = 0;
-/// The times of threads are cut to ticks, so that less than this is no ended one's.
+/// The times of threads are truncated to ticks: a smaller time is not that of an ended thread.
 const LEAST_TICKS: u64 = 2;
 
 /// All threads by the numbers of their process and themselves.
@@ -152,7 +152,7 @@ impl Tasks {
     /// the usage of reaped children; `None` if it still lives.
     fn heir(&self, gone: i32, after: &Self) -> Option<i32> {
         let mut number = gone;
-        // No chain of parents is as long; one that is closed is no chain.
+        // No chain of parents is as long; a closed one does not count.
         for _ in 0..self.0.len() {
             if after.0.contains_key(&(number, WHOLE)) {
                 return (number != gone).then_some(number);
@@ -299,7 +299,7 @@ mod tests {
         let after = Tasks(BTreeMap::from([
             ((1, 1), task(80, 1_000_000_000)),
             ((2, 2), task(140, 1_000_000_000)),
-            // Of a new one nothing was read before.
+            // A new one has no earlier reading.
             ((3, 3), task(30, 1_000_000_000)),
         ]));
         let changes = after.since(&before, 100, 1.0);

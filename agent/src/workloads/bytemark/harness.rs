@@ -130,7 +130,7 @@ pub fn summary(per_thread: &[Vec<Batch>]) -> Value {
     json!({"iterations": iterations, "iterations_per_s": rates.sum::<f64>()})
 }
 
-/// Iterations per second of work; what lies between batches is not counted.
+/// Iterations per second of work; the time between batches is not counted.
 fn rate(batches: &[Batch]) -> f64 {
     let iterations: u64 = batches.iter().map(|batch| batch.iterations).sum();
     let work_ns: u64 = batches.iter().map(|batch| batch.work_ns).sum();

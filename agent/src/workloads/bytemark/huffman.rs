@@ -10,7 +10,7 @@ const SYMBOLS: usize = 256;
 /// Leaves and inner nodes of a tree in which every byte occurs.
 const NODES: usize = 2 * SYMBOLS - 1;
 const NONE: usize = usize::MAX;
-/// Of which the text is put together.
+/// The words of the text.
 const WORDS: [&str; 40] = [
     "a", "and", "are", "as", "at", "by", "core", "cost", "disk", "down", "each", "fair", "for",
     "guest", "had", "host", "in", "is", "it", "kernel", "long", "machine", "memory", "noise", "of",

@@ -9,9 +9,9 @@ const HIDDEN: u64 = 1 << FRACTION_BITS;
 const SIGN: u64 = 1 << 63;
 const INFINITY: u64 = 0x7ff << FRACTION_BITS;
 pub const NAN: u64 = INFINITY | 1 << (FRACTION_BITS - 1);
-/// Bits kept below the last place, the lowest of which stands for all that are lost.
+/// Bits kept below the last place; the lowest one represents all that are lost.
 const GUARD: u32 = 10;
-/// Where the leading bit of a significand with guard bits lies.
+/// The position of the leading bit of a significand with guard bits.
 const TOP: u32 = FRACTION_BITS + GUARD;
 
 /// What the bits of a number say. A finite one that is not zero is `significand` × 2^`exponent`
@@ -208,7 +208,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Any bits at all, and more often what is near the edges.
+    /// Any bits, and more often values near the edges.
     fn number() -> impl Strategy<Value = f64> {
         let edges = prop::sample::select(vec![
             0.0,

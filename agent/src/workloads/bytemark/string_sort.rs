@@ -1,8 +1,8 @@
 //! String sort: heap-sort strings of 4 to 80 bytes that fill an array of 8111 bytes.
 //!
-//! The strings lie in the array one behind the other, each after a byte that holds its length. So
-//! two strings of unequal length can only change places when all that lies between them moves:
-//! the sort is one of memory more than of comparisons.
+//! The array holds the strings one after the other, each after a byte with its length. So two
+//! strings of unequal length can only be swapped by moving everything between them: the sort
+//! exercises memory more than comparisons.
 
 use super::harness::{wrong, Kernel, SEED};
 use crate::measure::random::Random;
@@ -66,7 +66,7 @@ impl Kernel for StringSort {
     }
 }
 
-/// Strings packed into one array, and where the length of each lies.
+/// Strings packed into one array, and the position of each one's length.
 #[derive(Clone, Default)]
 struct Strings {
     bytes: Vec<u8>,
@@ -87,7 +87,7 @@ impl Strings {
         &self.bytes[place + 1..place + 1 + length]
     }
 
-    /// Let two strings change places, and move what lies between them.
+    /// Swap two strings, and move everything between them.
     fn exchange(&mut self, first: usize, second: usize) {
         debug_assert!(first < second);
         let (start, middle) = (self.places[first], self.places[second]);

@@ -1,4 +1,4 @@
-//! A tree of files: where each lies, which exist, and which are in use.
+//! A tree of files: the path of each, which exist, and which are in use.
 
 use super::limit::{over, End, Limit};
 use crate::measure::random::Random;
@@ -78,7 +78,7 @@ pub struct FileSet {
 }
 
 impl FileSet {
-    /// A set of `files` files of which the first `existing` exist.
+    /// A set of `files` files; the first `existing` exist.
     pub fn new(layout: Layout, files: usize, existing: usize) -> Self {
         let place = (0..files as u32)
             .map(|file| {

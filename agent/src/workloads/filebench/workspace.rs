@@ -144,7 +144,7 @@ impl Workspace {
             (Kind::Micro(threads), Some(file)) => {
                 let micro_thread = &threads[thread];
                 let followed = micro_thread.follow(worker, &file);
-                // What is written counts only once it is on the disk: the time goes on till then.
+                // Written data count only once they are on the disk: the time runs until then.
                 match (&followed, micro_thread.micro.write) {
                     (Err(End::Over), true) => file
                         .sync_all()

@@ -75,9 +75,9 @@ pub struct Params {
     /// A request that takes longer is given up.
     pub timeout_s: f64,
     pub expected_status: u16,
-    /// Of the body; any, if left out.
+    /// The length of the body; any, if left out.
     pub expected_bytes: Option<u64>,
-    /// Of HTTP: `1.0`, `1.1` or `2`.
+    /// The version of HTTP: `1.0`, `1.1` or `2`.
     pub version: Version,
     pub tls: Option<Tls>,
     pub interval_s: f64,
@@ -148,7 +148,7 @@ impl Params {
         )
     }
 
-    /// What lies between requests and their sockets.
+    /// The layers between requests and their sockets.
     pub fn layers(&self) -> Result<Layers, Failure> {
         let http2 = self.version == Version::Http2;
         let tls = self.tls.as_ref().map(|tls| tls.config(http2)).transpose()?;

@@ -124,7 +124,7 @@ impl Response {
     }
 
     fn take_head<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], Malformed> {
-        // The end may lie across pieces, so a little of the last one is looked at again.
+        // The end may span pieces, so a little of the last one is checked again.
         let before = self.head.len();
         if before == 0 {
             if let Some(end) = head_end(bytes) {

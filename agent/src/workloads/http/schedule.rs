@@ -3,7 +3,7 @@
 use crate::measure::random::Random;
 use serde::Deserialize;
 
-/// How the requests of a rate lie in time.
+/// The distribution of a rate's requests over time.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
 #[serde(rename_all = "lowercase")]
 pub enum Arrivals {

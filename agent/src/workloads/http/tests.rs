@@ -1,4 +1,4 @@
-//! The generator against servers that answer, stall, lie, or are not there.
+//! The generator against servers that answer, stall, answer wrongly, or are missing.
 
 use super::*;
 use crate::workloads::testing::{run_with, until_enough, with_longest_delay, Collected};

@@ -227,7 +227,7 @@ impl Team<'_> {
                 self.fail(format!("cannot run on CPUs {cpus:?}: {error}"));
             }
         }
-        // Touched by the thread that will use it, so that it lies on that CPU's memory node.
+        // Touched by the thread that will use it, so that it is on that CPU's memory node.
         let mut part = Part::<T>::new(range);
         self.gate.wait();
         if number == 0 {

@@ -10,7 +10,7 @@ const LINE: usize = 64;
 /// Loads between two looks at how many are left.
 const UNROLLED: u64 = 16;
 
-/// One cycle through all places of a working set; borrows the memory that it lies in.
+/// One cycle through all places of a working set; borrows its memory.
 pub struct Chain<'a> {
     memory: &'a mut [u64],
     /// Index of the word at which the chain begins and ends.
@@ -55,7 +55,7 @@ impl<'a> Chain<'a> {
         self.at == self.start
     }
 
-    /// Go on by `loads`.
+    /// Follow the chain for `loads` loads.
     #[inline(never)]
     pub fn follow(&mut self, loads: u64) {
         let base = self.memory.as_ptr();

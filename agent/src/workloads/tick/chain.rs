@@ -78,7 +78,7 @@ impl Recorder {
         self.gap_limit = gap_limit;
     }
 
-    /// A sample that needs more than a count in the fine bins. Returns whether it is one at all.
+    /// A sample that needs more than a count in the fine bins. Returns whether it is valid.
     #[cold]
     #[inline(never)]
     fn unusual(&mut self, end: u64, duration: u64) -> bool {

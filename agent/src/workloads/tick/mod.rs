@@ -24,7 +24,7 @@ struct Reporter<'a> {
     counter: &'a SampleCounter,
     /// Sends the pace at the start of a long run; dropped at the run's end.
     start: mpsc::Sender<Pace>,
-    /// Whether there is a CPU besides the measured one to report from.
+    /// Whether there is another CPU than the measured one to report from.
     live: bool,
 }
 

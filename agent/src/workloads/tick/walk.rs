@@ -36,7 +36,7 @@ pub struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Take all samples; returns the first stamp, the last, and how many samples lie between.
+    /// Take all samples; returns the first stamp, the last, and the number of samples between.
     pub fn go<const LOOP: bool, const RAW: bool>(
         &self,
         recorder: &mut Recorder,

@@ -31,7 +31,7 @@ impl Times {
         }
     }
 
-    /// The first moment after `due` that lies after `now`, and how many before it were missed.
+    /// The first moment after `due` that is also after `now`, and the number of missed ones.
     fn after(&self, due: u64, now: u64) -> (u64, u64) {
         let passed = now.saturating_sub(due) / self.interval;
         (
