@@ -133,7 +133,7 @@ class Context:
         agent: The static agent program, on this computer.
         kernel: The kernel (``host``, ``rt``, ``cloud``, a package or a file); None means the
             real-time kernel for real-time workloads and the general kernel for the others.
-        here: This computer, where images are built; None where it is the host itself.
+        here: This computer, where images are built; None if it is the host itself.
         needs: What the study's workloads need of its machines: ``toolbox``, ``toolbox-build``,
             ``disk``, ``network``.
         counted: Whether the host's time counts instructions.

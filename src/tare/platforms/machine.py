@@ -75,7 +75,7 @@ class Below:
 
     Args:
         argv: A command of the host's that prints it.
-        read: Makes of what that printed who has had the CPUs so far; raises MachineFault where the
+        read: Makes of what that printed who has had the CPUs so far; raises MachineFault if the
             machine is not in it.
         threads: The host's threads that emulate devices for the machine.
         host_on: The computer's CPUs that the host's kernel is kept on; empty: it is not known.
@@ -215,7 +215,7 @@ class Machine(ABC):
     def traced_below(self) -> HypervisorVcpus | None:
         """Return its vCPUs as the hypervisor below the host's kernel schedules them.
 
-        None where they are threads of the host, which the host's kernel itself traces.
+        None if they are threads of the host, which the host's kernel itself traces.
         """
         return None
 
@@ -226,7 +226,7 @@ class Machine(ABC):
     async def below(self) -> Below | None:
         """Return how the host is asked who has had the CPUs, by the hypervisor below its kernel.
 
-        None where there is none: the host's kernel itself gives them out, and knows all of it.
+        None if there is none: the host's kernel itself gives them out, and knows all of it.
         """
         return None
 
@@ -238,14 +238,14 @@ class Machine(ABC):
         """Make the host forget what it caches of the machine's disk.
 
         Returns:
-            What was done, for the cell's record; empty where there is nothing to forget.
+            What was done, for the cell's record; empty if there is nothing to forget.
         """
         return {}
 
     async def stopped(self) -> bool:
         """Return whether its host keeps it from running, as by SIGSTOP or a debugger.
 
-        Cheap enough to be called some times a second; False where the host does not report it.
+        Cheap enough to be called some times a second; False if the host does not report it.
         """
         return False
 
@@ -253,7 +253,7 @@ class Machine(ABC):
         """Return what the disk of its own has moved so far, as its host counts.
 
         Returns:
-            Bytes that were ``read`` and ``written``; empty where the host does not count them.
+            Bytes that were ``read`` and ``written``; empty if the host does not count them.
         """
         return {}
 

@@ -24,7 +24,7 @@ class Variant:
     """One way to use a platform that ``tare doctor`` and the docs show in a row of its own.
 
     Args:
-        name: A short word; empty where the platform has one way only.
+        name: A short word; empty if the platform has one way only.
         options: The options that make it this variant.
     """
 
@@ -161,7 +161,7 @@ class Presence:
 
     Args:
         absent: Why it is not, in words; empty: it is.
-        boot: The identity of its present boot; empty where it is not known.
+        boot: The identity of its present boot; empty if it is not known.
         since: Where nothing names the boot: since when the computer runs, in seconds since 1970, as
             well as that is known; None: unknown.
     """

@@ -69,7 +69,7 @@ def waits(readings: Sequence[Reading], begun: float, ended: float) -> Hypervisor
         ended: Its end.
 
     Returns:
-        None where there is no reading on either side of it.
+        None if there is no reading on either side of it.
     """
     before = [each for each in readings if each.answered <= begun]
     after = [each for each in readings if each.asked >= ended]

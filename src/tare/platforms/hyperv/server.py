@@ -250,7 +250,7 @@ async def _sockets(server: Server) -> tuple[int, int, int]:
 
 
 async def _hyper_threading(server: Server) -> str:
-    """Return ``on`` or ``off``; empty where the account may not ask WMI."""
+    """Return ``on`` or ``off``; empty if the account may not ask WMI."""
     _, cores, threads = await _sockets(server)
     return "" if not cores else "on" if threads > cores else "off"
 
@@ -292,7 +292,7 @@ async def carrier_of(server: Server, host: PsObject) -> Carrier:
 
 
 async def _scheduler(server: Server) -> str:
-    """Return the hypervisor's scheduler; empty where the account may not read the system's log."""
+    """Return the hypervisor's scheduler; empty if the account may not read the system's log."""
     found = await server.optional(
         cmdlet("Get-WinEvent", FilterHashtable={"LogName": "System", **LAUNCHED}, MaxEvents=1),
         chosen("Message"),

@@ -200,7 +200,7 @@ def _capped(quota: int, period: int, times: int) -> dict[str, float | str]:
 
 
 def _quota(found: Found, tune: Node, prefix: str) -> tuple[int, int] | None:
-    """Return quota and period in microseconds; None where there is no limit."""
+    """Return quota and period in microseconds; None if there is no limit."""
     given = _text(tune, f"{prefix}quota") or ""
     quota = whole(given)
     period = whole(_text(tune, f"{prefix}period") or str(PERIOD_US)) or PERIOD_US

@@ -30,7 +30,7 @@ _CPUS = re.compile(r"(?P<out>\^?)(?P<first>[0-9]{1,5})(?:-(?P<last>[0-9]{1,5}))?
 
 
 def whole(text: str | None) -> int | None:
-    """Return a whole number from 0 on; None where the text is none, or beyond all bounds."""
+    """Return a whole number from 0 on; None if the text is none, or beyond all bounds."""
     text = (text or "").strip()
     if not _WHOLE.fullmatch(text) or int(text) > MOST:
         return None
@@ -46,13 +46,13 @@ def bytes_of(text: str | None, unit: int | None) -> int | None:
 
 
 def fraction(text: str | None) -> float | None:
-    """Return a number from 0 on that may have decimals; None where the text is none."""
+    """Return a number from 0 on that may have decimals; None if the text is none."""
     text = (text or "").strip()
     return float(text) if _FRACTION.fullmatch(text) else None
 
 
 def cpu_set(text: str | None) -> tuple[int, ...] | None:
-    """Return the CPUs of a list such as ``0-3,^2,8``, ascending; None where the text is none.
+    """Return the CPUs of a list such as ``0-3,^2,8``, ascending; None if the text is none.
 
     Args:
         text: As libvirt writes it, in which ``^`` takes one out again, or taskset(1).

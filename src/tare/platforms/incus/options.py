@@ -1,4 +1,4 @@
-"""What can be chosen about an instance of Incus or LXD."""
+"""Options of an instance of Incus or LXD."""
 
 from __future__ import annotations
 
@@ -176,14 +176,14 @@ class IncusOptions(VendorOptions, ScheduledOptions):
 
     @property
     def is_here(self) -> bool:
-        """Whether who dials back means this computer by its loopback addresses.
+        """Whether the machine that dials back means this computer by its loopback addresses.
 
         A container's agent is carried by a process of the server's; a VM dials by itself.
         """
         return self.is_container and (not self.address or super().is_here)
 
     def read_credentials(self) -> object:
-        """Return the file of the client's certificate; raises InputError where it is none."""
+        """Return the file of the client's certificate; raises InputError if it is none."""
         return None if self.credentials is None else client_certificate(self.credentials)
 
     def connection(self) -> dict[str, Any]:

@@ -201,7 +201,7 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
     async def logged_in(
         self, host: Host, connection: Mapping[str, Any]
     ) -> AsyncIterator[IncusSession]:
-        """Hold a session open, over the host's socket where there is no address."""
+        """Hold a session open, over the host's socket if there is no address."""
         async with logged_in(host, connection) as session:
             yield session
 

@@ -193,7 +193,7 @@ class Server:
         )
 
     async def pool(self, wanted: str | None) -> str:
-        """Return the pool that is named, or the only one; raises InputError where there is none."""
+        """Return the pool that is named, or the only one; raises InputError if there is none."""
         names = _names(await self.session.ask("GET", "/1.0/storage-pools"))
         return _chosen(self.name, "storage pool", "pool", wanted, names)
 
@@ -267,7 +267,7 @@ class Server:
         await self.session.ask("POST", path, content, headers)
 
     async def instance(self, project: str, name: str) -> Mapping[str, Any]:
-        """Return what an instance is; raises Missing where it is gone."""
+        """Return what an instance is; raises Missing if it is gone."""
         return dict(await self.session.ask("GET", _in(project, f"instances/{name}")))
 
     async def state(self, project: str, name: str) -> Mapping[str, Any]:
@@ -428,7 +428,7 @@ def _all(answer: Any, key: str) -> list[Any]:
 
 
 async def _governors(host: Host) -> str:
-    """Return by which governors a host's CPUs are clocked; empty where nothing clocks them."""
+    """Return by which governors a host's CPUs are clocked; empty if nothing clocks them."""
     try:
         done = await host.run(["sh", "-c", _GOVERNORS], timeout_s=LOOK_S)
     except (OSError, MachineFault):

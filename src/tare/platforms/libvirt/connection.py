@@ -134,7 +134,7 @@ class Connection:
         return state in (PAUSED, SUSPENDED)
 
     async def why_off(self, uuid: str) -> str:
-        """Return why a domain is off, in words; empty where it is not."""
+        """Return why a domain is off, in words; empty if it is not."""
         state, reason = await self._call((await self._domain(uuid)).state)
         if state != _OFF:
             return ""
@@ -148,7 +148,7 @@ class Connection:
             return False
 
     async def remove(self, uuid: str) -> None:
-        """Destroy and undefine a domain; nothing happens where there is none."""
+        """Destroy and undefine a domain; nothing happens if there is none."""
         with contextlib.suppress(Missing):
             domain = await self._domain(uuid)
             # It may be off.

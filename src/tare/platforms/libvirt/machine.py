@@ -52,9 +52,9 @@ class LibvirtMachine(Machine):
         name: The machine's name, which is the domain's.
         uuid: The domain's id.
         connection: The way to libvirt, the machine's own.
-        disk: The disk of its own, where it has one.
+        disk: The disk of its own, if it has one.
         shape: Its size.
-        polling: How the host polls for its vCPUs, where that was asked for.
+        polling: How the host polls for its vCPUs, if that was asked for.
         held: What is given back when it has stopped.
     """
 
@@ -105,7 +105,7 @@ class LibvirtMachine(Machine):
             files: Where its sockets are.
             pins: The host CPU of each vCPU; empty: anywhere.
             emulator: The host CPUs of QEMU's other threads; empty: anywhere.
-            disk_thread: Those of the disk's own thread, where it has one; empty: anywhere.
+            disk_thread: Those of the disk's own thread, if it has one; empty: anywhere.
 
         Raises:
             MachineFault: Libvirt refuses, or it is not as was asked.

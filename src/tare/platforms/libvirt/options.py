@@ -1,4 +1,4 @@
-"""What can be chosen about a domain of libvirt's."""
+"""Options of a domain of libvirt's."""
 
 from __future__ import annotations
 

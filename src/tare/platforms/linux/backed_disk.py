@@ -89,7 +89,7 @@ async def backed_disk(
         group: The volume group for a logical volume.
 
     Yields:
-        The disk, with the file or device that is to be opened; None where the shape has none.
+        The disk, with the file or device that is to be opened; None if the shape has none.
 
     Raises:
         MachineFault: It cannot be made; in the words of the tool that was to make it.

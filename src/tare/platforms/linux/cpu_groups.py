@@ -96,7 +96,7 @@ def weight_of(wanted: Scheduling) -> int | None:
 
 
 def quota_of(wanted: Scheduling) -> tuple[int, int] | None:
-    """Return the quota and its period in microseconds; None where there is no cap."""
+    """Return the quota and its period in microseconds; None if there is no cap."""
     if wanted.cap is None:
         return None
     period_us = round(wanted.period_s * 1e6)
@@ -165,7 +165,7 @@ async def cpu_group(
         throttled: Whether real-time throttling stays on while the machine runs.
 
     Yields:
-        The group; None where none is needed.
+        The group; None if none is needed.
 
     Raises:
         MachineFault: It cannot be made, or did not take a value; in the kernel's words.

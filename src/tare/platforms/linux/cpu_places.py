@@ -42,7 +42,7 @@ def other_cpus(**chosen: str | tuple[int, ...] | None) -> tuple[str, ...]:
 def lacking_cpus(
     named: Mapping[str, tuple[int, ...]], online: Sequence[int]
 ) -> tuple[str, str] | None:
-    """Return which named CPUs a host lacks, and what to name instead; None where it has all.
+    """Return which named CPUs a host lacks, and what to name instead; None if it has all.
 
     Args:
         named: The CPUs by the options that name them.

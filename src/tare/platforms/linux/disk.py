@@ -100,7 +100,7 @@ async def owned_disk(context: Context, spec: MachineSpec) -> AsyncIterator[OwnDi
         spec: The machine; its folder must exist.
 
     Yields:
-        The disk; None where the shape has none.
+        The disk; None if the shape has none.
 
     Raises:
         MachineFault: The host's disk is full, or the file cannot be formatted.
@@ -133,7 +133,7 @@ class MountedDisk:
     Args:
         path: Where it is mounted.
         record: How it is attached, for the machine's record.
-        device: The host's name of the loop device, such as ``loop3``; empty where there is none.
+        device: The host's name of the loop device, such as ``loop3``; empty if there is none.
     """
 
     path: Path
@@ -149,7 +149,7 @@ async def mounted_disk(context: Context, spec: MachineSpec) -> AsyncIterator[Mou
     own file system, and the record shows that.
 
     Yields:
-        The mounted disk; None where the shape has none.
+        The mounted disk; None if the shape has none.
 
     Raises:
         MachineFault: The host's disk is full.
@@ -394,7 +394,7 @@ def disk_variable(disk: MountedDisk | None, inside: str | None = None) -> dict[s
     """Return the variable with the place of an agent's disk.
 
     Args:
-        disk: The disk; None where there is none.
+        disk: The disk; None if there is none.
         inside: Where the agent finds it, if not where the host does.
     """
     return {} if disk is None else {VARIABLE: inside or str(disk.path)}

@@ -88,7 +88,7 @@ async def vcpu_cost(host: Host, pid: int, vcpus: Sequence[int]) -> dict[str, flo
     Args:
         host: Where it runs.
         pid: The process.
-        vcpus: The threads of its vCPUs, in order; empty where they are not known.
+        vcpus: The threads of its vCPUs, in order; empty if they are not known.
 
     Returns:
         ``cpu_s``: CPU seconds of all its threads; ``rss_bytes``: resident memory;

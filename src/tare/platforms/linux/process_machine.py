@@ -53,8 +53,8 @@ class ProcessMachine(Machine):
         held: What to give back when it has stopped: files, cgroups, settings.
         force: Ends it when it does not end by itself, before the process itself is killed.
         prove: Says once the agent is there what the host does for the machine; raises
-            MachineFault where that is not what was asked for.
-        disk: The disk of its own, where it has one.
+            MachineFault if that is not what was asked for.
+        disk: The disk of its own, if it has one.
         shares_clock: Whether its clock is the host's own.
         cpus: The host's CPUs that it keeps to, whether it is pinned or not; empty: all.
     """
@@ -207,7 +207,7 @@ class ProcessMachine(Machine):
         return await any_stopped(self._host, await self._members())
 
     async def disk_moved(self) -> Mapping[str, float]:
-        """Return what the loop device under its disk has moved, where there is one."""
+        """Return what the loop device under its disk has moved, if there is one."""
         if self._disk is None or not self._disk.device:
             return {}
         return await device_moved(self._host, self._disk.device)
@@ -279,7 +279,7 @@ def temporary_folder(host: Host) -> Path:
 
 
 async def kernel_release(host: Host) -> str:
-    """Return the version of the host's kernel; raises OSError where it does not say."""
+    """Return the version of the host's kernel; raises OSError if it does not say."""
     return (await host.read("/proc/sys/kernel/osrelease")).decode().strip()
 
 

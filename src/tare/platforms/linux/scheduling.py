@@ -198,7 +198,7 @@ async def nice_session(host: Host, pid: int, nice: int) -> str | None:
         nice: What its threads have.
 
     Returns:
-        What the kernel reports about the group; None where it has no such groups.
+        What the kernel reports about the group; None if it has no such groups.
 
     Raises:
         MachineFault: The kernel did not apply it.
@@ -295,7 +295,7 @@ class Scheduled:
 
     @property
     def group(self) -> Path | None:
-        """The machine's control group for its CPUs, where it has one."""
+        """The machine's control group for its CPUs, if it has one."""
         return None if self._group is None else self._group.folder
 
     @property

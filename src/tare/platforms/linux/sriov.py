@@ -87,10 +87,10 @@ async def _bind(host: Host, function: VirtualFunction) -> Path:
 
 
 async def rebind(host: Host, entry: Entry) -> str:
-    """Give a function back to the driver that it had; nothing happens where it is back.
+    """Give a function back to the driver that it had; nothing happens if it is back.
 
     Returns:
-        What was done, in one sentence; empty where there was nothing to do.
+        What was done, in one sentence; empty if there was nothing to do.
 
     Raises:
         Refused: The entry names no PCI function.

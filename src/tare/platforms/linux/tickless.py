@@ -17,7 +17,7 @@ LEAST_VCPUS = 2
 
 
 def tickless_cpus(wanted: bool, vcpus: int) -> tuple[int, ...]:
-    """Return the guest's CPUs whose tick is to stop, and on which it works; empty where none."""
+    """Return the guest's CPUs whose tick is to stop, and on which it works; empty if none."""
     return tuple(range(1, vcpus)) if wanted else ()
 
 

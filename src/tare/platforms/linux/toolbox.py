@@ -40,7 +40,7 @@ async def tree_at_host(context: Context, spec: MachineSpec, held: AsyncExitStack
         held: What unmounts it in the end.
 
     Returns:
-        The tree; None where the machine needs no toolbox.
+        The tree; None if the machine needs no toolbox.
 
     Raises:
         MachineFault: The host cannot mount the image.

@@ -112,7 +112,7 @@ def read_medium(file: Path) -> Medium:
 
 
 def configuration_in_file(file: Path) -> dict[str, str]:
-    """Return the configuration on a medium's image; raises InputError where it holds none."""
+    """Return the configuration on a medium's image; raises InputError if it holds none."""
     try:
         found = read_configuration(_read(file))
         configuration = {

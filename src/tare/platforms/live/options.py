@@ -1,4 +1,4 @@
-"""What can be chosen about a bare machine that boots from the live image."""
+"""Options of a bare machine that boots from the live image."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class VmmApi:
         await self.request("PUT", path, body)
 
     async def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Send a request and return the decoded answer; None where it has no body.
+        """Send a request and return the decoded answer; None if it has no body.
 
         Raises:
             Refusal: The hypervisor refused it.
@@ -74,7 +74,7 @@ class VmmApi:
             raise MachineFault(f"{what}: the answer is not JSON: {error}") from error
 
     async def _answer(self) -> tuple[int, bytes]:
-        """Return status and body of the next answer; raises ValueError where it is not HTTP."""
+        """Return status and body of the next answer; raises ValueError if it is not HTTP."""
         words = (await self._line()).split(maxsplit=2)
         if len(words) < 2 or not words[0].startswith("HTTP/"):
             raise ValueError(f"it begins with {' '.join(words)!r}")

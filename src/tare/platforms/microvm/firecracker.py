@@ -131,7 +131,7 @@ class Firecracker(MicroVm[FirecrackerOptions]):
         return self.programs if options.jailed else self.programs[:1]
 
     async def runs_as(self, context: Context, options: FirecrackerOptions) -> str:
-        """Return with whose rights it runs; raises InputError where the jailer has not its own."""
+        """Return with whose rights it runs; raises InputError if the jailer has not its own."""
         if not options.jailed:
             why = "the arm says `jailed: false`"
             return f"{await as_tare(context.host, why)}; Firecracker filters its system calls"

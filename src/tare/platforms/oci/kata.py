@@ -384,7 +384,7 @@ class KataMachine(ProcessMachine):
         return hello
 
     async def vcpu_threads(self) -> tuple[int, ...]:
-        """Return the host thread id of each vCPU, in order; empty where they are not known."""
+        """Return the host thread id of each vCPU, in order; empty if they are not known."""
         return self.vcpus
 
     async def measuring_threads(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What can be chosen about a VM of oVirt or Red Hat Virtualization."""
+"""Options of a VM of oVirt or Red Hat Virtualization."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be chosen about a VM of Proxmox VE."""
+"""Options of a VM of Proxmox VE."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Carrier:
     Args:
         pid: Its id.
         began: When it began, in clock ticks since the host booted.
-        vcpus: The threads of the vCPUs, in order; empty where they bear no names.
+        vcpus: The threads of the vCPUs, in order; empty if they bear no names.
     """
 
     pid: int
@@ -41,7 +41,7 @@ async def find_carrier(host: Host, uuid: str) -> Carrier | None:
         uuid: In lower case, with its dashes; anything else is found nowhere.
 
     Returns:
-        The process; None where there is none, or more than one.
+        The process; None if there is none, or more than one.
     """
     if not _UUID.fullmatch(uuid):
         return None

@@ -41,7 +41,7 @@ class Places:
 
     @property
     def disk_parts(self) -> tuple[Path, ...]:
-        """The disk's file and its folder, where there is one."""
+        """The disk's file and its folder, if there is one."""
         return () if self.disk is None else (self.disk, self.disk.parent)
 
 

@@ -82,7 +82,7 @@ class Confinement:
         sandbox: Whether it filters its system calls.
         uid: Its user; None: as Tare itself.
         groups: The groups that it needs for devices.
-        reason: Why it has no user of its own; empty where it has one, or none was asked for.
+        reason: Why it has no user of its own; empty if it has one, or none was asked for.
         mlock: Whether it may lock all of its memory.
         capabilities: The rights of root that it keeps, as setpriv(1) names them.
     """

@@ -82,7 +82,7 @@ async def _attached(name: str, options: QemuOptions, monitor: Monitor) -> None:
 async def _driven(
     name: str, options: QemuOptions, monitor: Monitor, maps: bytes
 ) -> Mapping[str, Any]:
-    """Return how the disk is driven as QEMU and the kernel tell it, where that was asked for."""
+    """Return how the disk is driven as QEMU and the kernel tell it, if that was asked for."""
     record: dict[str, Any] = {}
     # Each bus has its own words, and its own device to say them of.
     device, queues = _QUEUES.get(options.bus, (DISK_DEVICE, ""))
@@ -98,7 +98,7 @@ async def _driven(
         record[what] = found
     if options.disk_aio != "default":
         # The kernel maps the ring of its own asynchronous I/O into the process (io_setup(2)).
-        # QEMU ends where it cannot have io_uring.
+        # QEMU ends if it cannot have io_uring.
         if options.disk_aio == "native" and _RING not in maps:
             raise MachineFault(f"{name}: QEMU drives the disk without the kernel's native I/O")
         record["aio"] = options.disk_aio
@@ -111,7 +111,7 @@ def require_bus(name: str, bus: str, seen: object) -> None:
     Args:
         name: The machine's name.
         bus: What was asked for.
-        seen: What the environment proof says of the disk; nothing where there is none.
+        seen: What the environment proof says of the disk; nothing if there is none.
 
     Raises:
         MachineFault: Its kernel carries the disk by other drivers.

@@ -1,4 +1,4 @@
-"""What can be chosen about the disk of a QEMU machine."""
+"""Options of the disk of a QEMU machine."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ async def prove_features(name: str, features: Sequence[str], monitor: Monitor) -
         monitor: QEMU's monitor.
 
     Returns:
-        What is recorded of the machine; empty where nothing was asked for.
+        What is recorded of the machine; empty if nothing was asked for.
 
     Raises:
         MachineFault: One is there that was not to be, or the other way round.

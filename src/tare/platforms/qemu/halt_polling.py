@@ -35,7 +35,7 @@ async def hold_polling(
     """Set how long the host polls, until ``held`` ends; other machines of a run agree, or fail.
 
     Returns:
-        What is recorded of the machine; empty where nothing was asked for.
+        What is recorded of the machine; empty if nothing was asked for.
 
     Raises:
         MachineFault: It cannot be set.

@@ -15,7 +15,7 @@ _POOLS = "/sys/kernel/mm/hugepages"
 
 
 async def page_size(host: Host, options: QemuOptions) -> int | None:
-    """Return the bytes of each huge page that the options mean; None where the host has none."""
+    """Return the bytes of each huge page that the options mean; None if the host has none."""
     if options.hugepage_size is not None:
         return options.hugepage_size
     found = re.search(rb"Hugepagesize:\s+(\d+) kB", await host.read("/proc/meminfo"))
@@ -59,7 +59,7 @@ def _pool(size: int, node: int | None) -> str:
 
 
 async def _count(host: Host, file: str) -> int:
-    """Return a number of the pool; 0 where the kernel does not show it, as a node's promises."""
+    """Return a number of the pool; 0 if the kernel does not show it, as a node's promises."""
     try:
         return int(await host.read(file))
     except (OSError, ValueError):

@@ -62,7 +62,7 @@ async def lacking_switches(
         memories: The memory in bytes of each machine that runs at once; empty: not known.
 
     Returns:
-        What is lacking and what to do about it; None where nothing is.
+        What is lacking and what to do about it; None if nothing is.
     """
     kept, group = options.disk_format, options.disk_volume_group
     if problem := await lacking_pages(host, options, memories):

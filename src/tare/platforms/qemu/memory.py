@@ -88,7 +88,7 @@ async def prove_memory(
         node: The NUMA node that it is to come from.
 
     Returns:
-        What is recorded of the machine; empty where nothing was asked for.
+        What is recorded of the machine; empty if nothing was asked for.
 
     Raises:
         MachineFault: It is otherwise.

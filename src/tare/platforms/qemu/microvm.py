@@ -28,7 +28,7 @@ def needs_frequency(options: QemuOptions) -> bool:
 
 
 async def counter_khz(host: Host) -> int | None:
-    """Return the frequency of the host's counter, in kHz; None where its kernel does not tell.
+    """Return the frequency of the host's counter, in kHz; None if its kernel does not tell.
 
     ``/proc/cpuinfo`` has the counter's frequency where nothing scales that of the processor, and
     that of the moment elsewhere (arch/x86/kernel/cpu/proc.c).

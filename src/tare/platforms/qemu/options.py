@@ -1,4 +1,4 @@
-"""What can be chosen about a QEMU machine."""
+"""Options of a QEMU machine."""
 
 from __future__ import annotations
 

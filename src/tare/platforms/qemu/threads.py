@@ -92,7 +92,7 @@ async def prove_placement(
         cpus: Where the others are to run; empty for anywhere.
 
     Returns:
-        What is recorded of the machine; nothing where they run anywhere.
+        What is recorded of the machine; nothing if they run anywhere.
 
     Raises:
         MachineFault: One of them may run elsewhere.

@@ -26,7 +26,7 @@ class SshMachine(Machine):
 
     Args:
         inner: The agent, as a process of the machine.
-        carrier: The process that the machine is on its host; None where it was not seen.
+        carrier: The process that the machine is on its host; None if it was not seen.
         host: That host.
         boot: Which boot of the machine it is, by its kernel's id.
         found: What the machine shows of itself, for the record.
@@ -103,7 +103,7 @@ class SshMachine(Machine):
         return await threads_of(self._host, [self._carrier.pid])
 
     async def host_cost(self) -> dict[str, float]:
-        """Return what it cost its host so far; nothing where the host does not show it."""
+        """Return what it cost its host so far; nothing if the host does not show it."""
         if self._carrier is None:
             return {}
         with contextlib.suppress(OSError, IndexError, TareError):

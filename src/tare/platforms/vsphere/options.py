@@ -1,4 +1,4 @@
-"""What can be chosen about a virtual machine of vSphere's."""
+"""Options of a virtual machine of vSphere's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be chosen about a Xen domain."""
+"""Options of a Xen domain."""
 
 from __future__ import annotations
 

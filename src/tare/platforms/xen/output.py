@@ -41,7 +41,7 @@ class Domain:
         state: Six letters ``rbpscd`` or dashes: running, blocked, paused, shut down, crashed,
             dying.
         cpu_s: CPU seconds of all its vCPUs, to 0.1 s.
-        uuid: Its identity; empty where it was not asked for.
+        uuid: Its identity; empty if it was not asked for.
     """
 
     name: str
@@ -126,7 +126,7 @@ def info(shown: str) -> dict[str, str]:
 
 
 def version(facts: Mapping[str, str]) -> str:
-    """Return Xen's version from what :func:`info` read; empty where it does not say."""
+    """Return Xen's version from what :func:`info` read; empty if it does not say."""
     if "xen_version" in facts:
         return facts["xen_version"]
     parts = [facts.get("xen_major", ""), facts.get("xen_minor", "")]
@@ -158,7 +158,7 @@ def weight_and_cap(shown: str) -> dict[str, int]:
     """Read a domain's line of ``xl sched-credit -d`` or ``sched-credit2 -d``.
 
     Returns:
-        ``weight`` and ``cap_percent``; empty where no line ends with two numbers.
+        ``weight`` and ``cap_percent``; empty if no line ends with two numbers.
     """
     for line in reversed(shown.splitlines()):
         last = line.split()[-2:]
@@ -171,7 +171,7 @@ def topology(shown: str) -> HostCpus | None:
     """Read the host's CPUs from ``xl info -n``: dom0's kernel sees only its own vCPUs.
 
     Returns:
-        CPUs, hardware threads of each core, and NUMA nodes; None where the output has none.
+        CPUs, hardware threads of each core, and NUMA nodes; None if the output has none.
     """
     section = shown.partition("cpu_topology")[2].partition("numa_info")[0]
     rows = [

@@ -1,4 +1,4 @@
-"""What can be chosen about a VM of XenServer or XCP-ng."""
+"""Options of a VM of XenServer or XCP-ng."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class XenTracer:
         """Stop recording, and return what a reader makes of the recording.
 
         Args:
-            read: The reader; raises ValueError where it is none.
+            read: The reader; raises ValueError if it is none.
 
         Raises:
             NoTracing: It cannot be read; the text says why.
