@@ -13,14 +13,13 @@ import pytest
 
 from scripts.apt_install import Apt, Choice, Unavailable
 from scripts.apt_root import DOCKER_CE, LIBC, PROXMOX, AptRoot, Fields
-from scripts.system_packages import (
+from scripts.system_packages import main, provide
+from scripts.target_needs import (
     Need,
     _instance_servers,
     _rust,
-    main,
     needs_of,
     program_is_there,
-    provide,
     quick_needs,
 )
 from tare import programs
