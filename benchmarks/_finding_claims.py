@@ -12,7 +12,6 @@ from benchmarks._sentence_claims import (
     NUMBER,
     UNKNOWN,
     Claim,
-    Truth,
     caution,
     direction_is_true,
     effect_claims,
@@ -21,6 +20,7 @@ from benchmarks._sentence_claims import (
     rounding,
     within,
 )
+from benchmarks._sentence_truth import Truth
 from tare.analysis.effects.comparison import Comparison
 from tare.analysis.effects.results import Effect
 

@@ -30,7 +30,6 @@ from benchmarks._sentence_claims import (
     LEAST,
     UNKNOWN,
     Claim,
-    Truth,
     answer_claims,
     as_factor,
     bar_claims,
@@ -41,6 +40,7 @@ from benchmarks._sentence_claims import (
     within,
     worst_claims,
 )
+from benchmarks._sentence_truth import Truth
 from benchmarks.verdict_simulations import write_between_marks
 from tare.analysis.effects.all_pairs import compare_every_pair
 from tare.analysis.effects.compare import compare

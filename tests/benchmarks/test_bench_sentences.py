@@ -10,11 +10,11 @@ from benchmarks._random_studies import BASELINE, TrueMetric, TrueStudy, draw_run
 from benchmarks._sentence_claims import (
     UNKNOWN,
     Claim,
-    Truth,
     answer_claims,
     effect_claims,
     quantity,
 )
+from benchmarks._sentence_truth import Truth
 from benchmarks.sentence_simulations import simulate, table
 from tare.analysis.effects.compare import compare
 from tare.analysis.effects.comparison import Comparison
