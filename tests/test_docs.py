@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
 import subprocess
 import tomllib
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,55 @@ def test_what_the_pages_name_is_there(page: Path) -> None:
         importlib.import_module(name)
     for link in re.findall(r"\]\(([^)#:]+)(?:#\w+)?\)", text):
         assert (page.parent / link).exists(), link
+
+
+HOPS = re.compile(r"^\| \d+ \| [^|]+ \| [^|]+ \| (.+) \|$", re.MULTILINE)
+PATHS = ARCHITECTURE.read_text(encoding="utf-8").partition("## Three paths through the code\n")[2]
+PATHS_BY_TITLE = {
+    each.partition("\n")[0]: each for each in PATHS.partition("\n## ")[0].split("\n### ")[1:4]
+}
+
+
+def is_defined(file: Path, name: str) -> bool:
+    """Return whether a file defines a name; that of a class's member is ``Class.member``."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix != ".py":
+        return re.search(rf"\bfn {name}\b", text) is not None
+    scope: Sequence[ast.stmt] = ast.parse(text).body
+    for each in name.split("."):
+        found = [one for one in scope if each in names_of(one)]
+        if not found:
+            return False
+        scope = found[0].body if isinstance(found[0], ast.ClassDef) else []
+    return True
+
+
+def names_of(statement: ast.stmt) -> list[str]:
+    """Return the names that a statement defines."""
+    match statement:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return [statement.name]
+        case ast.Assign():
+            return [each.id for each in statement.targets if isinstance(each, ast.Name)]
+        case ast.AnnAssign(target=ast.Name() as target):
+            return [target.id]
+    return []
+
+
+@pytest.mark.parametrize("title", PATHS_BY_TITLE)
+def test_the_hops_of_a_path_through_the_code_are_in_the_code(title: str) -> None:
+    path, files = PATHS_BY_TITLE[title], set()
+    for hop in HOPS.findall(path):
+        for step in hop.split("<br>"):
+            where, *names = re.findall(r"`([^`]+)`", step)
+            known = [ROOT / where, ROOT / "src" / f"{where.replace('.', '/')}.py"]
+            file = next((each for each in known if each.is_file()), None)
+            assert file is not None, where
+            files.add(file)
+            assert not [name for name in names if not is_defined(file, name)], step
+    count = re.search(r"^\d+ files before, (\d+) after\.$", path, re.MULTILINE)
+    assert count is not None
+    assert int(count[1]) == len(files)
 
 
 STUDIES = [
