@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,20 +13,14 @@ from typing import TYPE_CHECKING, Any
 from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
-from tare.hosts import Host, OwnedProcess, start_owned
-from tare.hosts.begun import begun
-from tare.hosts.trace.threads import run_delay, threads_of
+from tare.hosts import Host
 from tare.platforms import counted_time as counting
-from tare.platforms.contract import Context, Machine, MachineSpec, Shape
-from tare.platforms.guest_hello import first_hello, last_line
-from tare.platforms.linux.backed_disk import backed_disk, forget_backed
-from tare.platforms.linux.console import Console
+from tare.platforms.contract import Context, MachineSpec, Shape
+from tare.platforms.linux.backed_disk import backed_disk
 from tare.platforms.linux.disk import OwnDisk
-from tare.platforms.linux.oom import kills_so_far, reason_for_kill
-from tare.platforms.linux.process_cost import vcpu_cost
-from tare.platforms.linux.process_machine import any_stopped
 from tare.platforms.linux.scheduling import Scheduled
 from tare.platforms.linux.sockets import reached
+from tare.platforms.linux.vmm_machine import GONE_S, VmmMachine
 from tare.platforms.qemu.command import Places, without_name
 from tare.platforms.qemu.confined import Confinement, prove_confined
 from tare.platforms.qemu.disk import moved, prove_disk, require_bus
@@ -44,15 +37,15 @@ if TYPE_CHECKING:
     from tare.agent.client import Hello
     from tare.hosts import Entry
 
-_GONE_S = 2.0
-_PANIC_S = 1.0
 _QUIT_S = 2.0
 # The kernel's limit is 108 bytes with the final NUL (unix(7)).
 _LONGEST_SOCKET = 107
 
 
-class QemuMachine(Machine):
+class QemuMachine(VmmMachine):
     """A guest in QEMU; made by :func:`launch`."""
+
+    product = "QEMU"
 
     def __init__(
         self,
@@ -62,53 +55,28 @@ class QemuMachine(Machine):
         places: Places,
         scheduled: Scheduled,
     ) -> None:
-        self.name = spec.name
+        super().__init__(context, spec.name)
         self._shape = spec.shape
         self._options = options
-        self.agent: AgentClient
-        self._opened = False
-        """Whether there is an agent to speak with yet."""
-        self.died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
-        self.applied: Mapping[str, Any] = {}
         self._scheduled = scheduled
-        self.held = contextlib.AsyncExitStack()
-        """Gives back what it has of the host's, once QEMU has ended."""
-        self._host = context.host
-        self._ledger = context.ledger
         # A guest that counts instructions itself goes by no clock of its host's.
         counted = context.counted and options.clock != "instructions"
         self._counted_by = context.host_agent if counted else None
         self._places = places
         self._folders: list[tuple[Entry, Path]] = []
-        self._process: OwnedProcess
         self._monitor: Monitor | None = None
-        self._console = Console()
-        self._tasks: list[asyncio.Task[None]] = []
         self._streams: list[asyncio.StreamWriter] = []
-        self._watch: asyncio.Task[None] | None = None
-        self._threads: tuple[int, ...] = ()
         self._elsewhere: tuple[int, ...] = ()
         self._within: tuple[int, ...] = ()
-        self._answered = False
-        self._kills_before: int | None = None
-        self._disk: OwnDisk | None = None
-        self._stopping = False
-        self._stop: asyncio.Future[None] | None = None
-
-    @property
-    def pid(self) -> int:
-        """The process id of QEMU on its host."""
-        return self._process.pid
 
     async def ready(self, timeout_s: float) -> Hello:
-        """Wait for the agent's hello.
+        """Wait for the agent's hello, and check that the guest is as asked for.
 
         Raises:
-            MachineFault: QEMU or the guest ended, or the guest did not answer in time.
+            MachineFault: QEMU or the guest ended, the guest did not answer in time, or it sees
+                another hypervisor or disk.
         """
-        hello = await first_hello(self, timeout_s=timeout_s, gone_s=_GONE_S)
-        self._answered = True
-        return self._require_as_asked(hello)
+        return self._require_as_asked(await super().ready(timeout_s))
 
     def _require_as_asked(self, hello: Hello) -> Hello:
         """Return the hello unless the guest sees another hypervisor or disk than was asked for."""
@@ -129,75 +97,20 @@ class QemuMachine(Machine):
             )
         return hello
 
-    async def vcpu_threads(self) -> tuple[int, ...]:
-        """Return the host thread id of each vCPU, in order."""
-        return self._threads
+    async def _hang_up(self) -> None:
+        if self._monitor is not None:
+            await self._monitor.close()
+        await super()._hang_up()
 
-    async def measuring_threads(self) -> tuple[int, ...]:
-        """Return the vCPUs' threads: whatever the guest runs, it runs on them."""
-        return self._threads
-
-    async def ran_s(self, threads: tuple[int, ...]) -> float:
-        """Return the CPU seconds that some of its threads have had; ended ones count nothing."""
-        return (await run_delay(self._host, threads))[0]
-
-    async def threads(self) -> dict[int, str]:
-        """Return the names of QEMU's threads by id."""
-        return await threads_of(self._host, [self._process.pid])
-
-    async def host_cost(self) -> dict[str, float]:
-        """Return what QEMU cost the host so far.
-
-        Returns:
-            As :func:`tare.platforms.linux.process_cost.vcpu_cost` says.
-
-        Raises:
-            MachineFault: It has ended.
-        """
-        try:
-            return await vcpu_cost(self._host, self._process.pid, self._threads)
-        except (OSError, IndexError) as error:
-            raise MachineFault(
-                f"{self.name} has ended", console_tail=self.console_tail()
-            ) from error
-
-    def console_tail(self) -> tuple[str, ...]:
-        """Return the last lines of the console, oldest first."""
-        return self._console.tail()
-
-    async def stop(self) -> None:
-        """Ask QEMU to quit, then kill it; remove what it left.
-
-        The guest is not asked to power off: its disk is removed with it, and the time that it
-        would take is nobody's.
-        """
-        if self._stop is None:
-            # Shielded: a stop that has begun continues when its caller is cancelled.
-            self._stop = begun(self._end_and_remove())
-        await asyncio.shield(self._stop)
-
-    async def _end_and_remove(self) -> None:
-        self._stopping = True
-        try:
-            await self._end()
-            if self._watch is not None:
-                await self._watch
-            if self._monitor is not None:
-                await self._monitor.close()
-            if self._opened:
-                with contextlib.suppress(TareError, OSError):
-                    await self.agent.close()
-        finally:
-            for task in self._tasks:
-                task.cancel()
-            for stream in self._streams:
-                stream.close()
-            await self.held.aclose()
-            for entry, folder in reversed(self._folders):
-                # A host that is lost keeps it, and the ledger its entry.
-                with contextlib.suppress(TareError):
-                    await self._host.remove(folder)
-                    self._ledger.done(entry)
+    async def _give_back(self) -> None:
+        for stream in self._streams:
+            stream.close()
+        await super()._give_back()
+        for entry, folder in reversed(self._folders):
+            # A host that is lost keeps it, and the ledger its entry.
+            with contextlib.suppress(TareError):
+                await self.host.remove(folder)
+                self._ledger.done(entry)
 
     # What launch() uses.
 
@@ -205,7 +118,7 @@ class QemuMachine(Machine):
         """Create a folder that :meth:`stop` removes."""
         entry = self._ledger.record("directory", path=str(folder))
         self._folders.append((entry, folder))
-        made = await self._host.run(["mkdir", "-p", "-m", "700", str(folder)], timeout_s=30)
+        made = await self.host.run(["mkdir", "-p", "-m", "700", str(folder)], timeout_s=30)
         if not made.ok:
             raise MachineFault(f"{self.name}: {made.words()}", "check the disk's free space")
 
@@ -213,22 +126,18 @@ class QemuMachine(Machine):
         """Make the disk that the shape asks for, which :meth:`stop` removes; None without one."""
         kind, group = self._options.disk_format, self._options.disk_volume_group
         making = backed_disk(context, spec, kind, group)
-        self._disk = await self.held.enter_async_context(making)
-        return None if self._disk is None else self._disk.file
-
-    async def forget_disk(self) -> Mapping[str, Any]:
-        """Make the host forget what it caches of the machine's disk; see ``tare help disk``."""
-        return {} if self._disk is None else await forget_backed(self._host, self._disk)
+        self.disk = await self.held.enter_async_context(making)
+        return None if self.disk is None else self.disk.file
 
     async def stopped(self) -> bool:
         """Return whether the guest is paused, or QEMU's process stopped."""
         if self._monitor is not None and self._monitor.paused:
             return True
-        return await any_stopped(self._host, [self._process.pid])
+        return await super().stopped()
 
     async def disk_moved(self) -> Mapping[str, float]:
         """Return what QEMU has moved for the machine's disk, as it counts itself."""
-        if self._disk is None or self._monitor is None:
+        if self.disk is None or self._monitor is None:
             return {}
         return moved(await self._monitor.execute("query-blockstats"))
 
@@ -249,29 +158,21 @@ class QemuMachine(Machine):
         """
         await self._scheduled.hold(self.held, realtime=False)
         polls = self._options.halt_poll
-        polling = await hold_polling(self.held, self._host, self._ledger, self.name, polls)
+        polling = await hold_polling(self.held, self.host, self._ledger, self.name, polls)
         started = self._scheduled.around(argv, threads=False)
-        host = self._host.topology()
+        host = self.host.topology()
         # What QEMU starts later, such as threads for a disk, inherits this.
         self._elsewhere = emulator_cpus(
             self._options.emulator_cpus, cpus, host.online, housekeeping=host.housekeeping
         )
         self._within = tuple(within) or host.within
-        self._kills_before = await kills_so_far(self._host)
-        self._process = await start_owned(
-            self._host,
-            self._ledger,
-            started,
-            log=self._places.errors,
-            cpus=self._elsewhere or self._within or None,
-        )
-        self._watch = asyncio.create_task(self._await_end())
+        await self._start(started, self._places.errors, self._elsewhere or self._within)
         try:
             await self._bring_up(cpus, confined or Confinement())
             self.applied = {**self.applied, **polling}
         except (MachineFault, OSError) as error:
             # Where QEMU ended, its own words say more than a stream that broke off.
-            await asyncio.wait({self.died}, timeout=_GONE_S)
+            await asyncio.wait({self.died}, timeout=GONE_S)
             if self.died.done():
                 raise self.died.result() from error
             raise MachineFault(f"{self.name}: QEMU cannot be steered: {error}") from error
@@ -279,7 +180,7 @@ class QemuMachine(Machine):
     async def _bring_up(self, cpus: Sequence[int], confined: Confinement) -> None:
         places = (self._places.agent, self._places.console, self._places.qmp)
         agent, console, monitor = await asyncio.gather(
-            *(reached(self._host, place, self.died) for place in places)
+            *(reached(self.host, place, self.died) for place in places)
         )
         self.agent = AgentClient(StreamChannel(*agent), name=self.name)
         self._opened = True
@@ -295,83 +196,36 @@ class QemuMachine(Machine):
             await self._pin([cpus[number % len(cpus)] for number in range(len(self._threads))])
         elif self._elsewhere:
             # They began where QEMU's other threads are kept.
-            everywhere = self._within or self._host.topology().machines
+            everywhere = self._within or self.host.topology().machines
             await self._pin([",".join(map(str, everywhere))] * len(self._threads))
-        scheduled = await self._scheduled.apply(self._threads, self._process.pid)
-        asked = Asked(self.name, self._options, self._shape, self._monitor, self._disk)
-        proven = await asked.proven(self._host, self._process.pid, self._threads, cpus)
-        runs_as = await prove_confined(self._host, self.name, self._process.pid, confined)
+        scheduled = await self._scheduled.apply(self._threads, self.pid)
+        asked = Asked(self.name, self._options, self._shape, self._monitor, self.disk)
+        proven = await asked.proven(self.host, self.pid, self._threads, cpus)
+        runs_as = await prove_confined(self.host, self.name, self.pid, confined)
         self.applied = {**scheduled, **proven, "runs_as": runs_as}
         if self._counted_by is None:
             await self._monitor.execute("cont")
         else:
             self._monitor = await let_go(
-                self._host, self._counted_by, self.name, self._monitor, self._places.qmp, self.died
+                self.host, self._counted_by, self.name, self._monitor, self._places.qmp, self.died
             )
         self._tasks.append(asyncio.create_task(self._await_full_disk(self._monitor)))
 
     async def _pin(self, places: Sequence[int | str]) -> None:
         """Bind each vCPU's thread to a CPU, or to several in the kernel's words."""
         for number, (thread, cpu) in enumerate(zip(self._threads, places, strict=True)):
-            done = await self._host.run(["taskset", "-pc", str(cpu), str(thread)], timeout_s=30)
+            done = await self.host.run(["taskset", "-pc", str(cpu), str(thread)], timeout_s=30)
             if not done.ok:
                 raise MachineFault(
                     f"{self.name}: vCPU {number} cannot be pinned to CPU {cpu}: {done.words()}"
                 )
-
-    async def _await_end(self) -> None:
-        try:
-            code = await self._process.wait()
-        except MachineFault as lost:
-            self._fail(lost.message, transient=lost.transient)
-            return
-        if self._tasks:
-            # QEMU's last words are still on their way through the streams.
-            await asyncio.wait(self._tasks[:1], timeout=_GONE_S)
-        if code == -signal.SIGKILL:
-            reason = await reason_for_kill(
-                self._host, self._process.pid, "QEMU", self._kills_before
-            )
-            if reason:
-                # What took the memory may be gone at the next try.
-                self._fail(reason, transient=True)
-                return
-        # Where the guest fell before it spoke, another boot may well succeed (`tare help lab`); and
-        # somebody's signal says nothing of the next QEMU. One that refuses its options will again.
-        self._fail(await self._why(code), transient=code <= 0 and not self._answered)
 
     async def _await_full_disk(self, monitor: Monitor) -> None:
         """End the machine when the host has no room left for what it writes to its disk."""
         await monitor.no_space.wait()
         self._fail("the host's disk is full: what the guest wrote to its disk has no room there")
 
-    async def _await_panic(self) -> None:
-        """End the machine when its kernel panicked and then hangs instead of restarting."""
-        await self._console.panicked.wait()
-        await asyncio.sleep(_PANIC_S)
-        panic = f"the guest's kernel panicked: {self._console.panic}"
-        self._fail(panic, transient=not self._answered)
-
-    def _fail(self, reason: str, *, transient: bool = False) -> None:
-        if self._stopping or self.died.done():
-            return
-        tail = self.console_tail()
-        fault = MachineFault(
-            f"{self.name}: {reason}{last_line(tail)}", console_tail=tail, transient=transient
-        )
-        self.died.set_result(fault)
-
-    async def _why(self, code: int) -> str:
-        if self._console.panic:
-            return f"the guest's kernel panicked: {self._console.panic}"
-        if code < 0:
-            known = {number.value: number.name for number in signal.Signals}
-            return f"QEMU was killed by {known.get(-code, f'signal {-code}')}"
-        if code:
-            return f"QEMU ended with code {code}: {await self._errors()}"
-        if self._console.killed:
-            killed = self._console.killed
-            return f"the guest ran out of memory, and its kernel killed '{killed}': give it more"
+    def _ended_by_itself(self) -> str:
         ended = self._monitor.ended_by if self._monitor is not None else ""
         words = {
             "guest-shutdown": "the guest powered itself off",
@@ -380,27 +234,18 @@ class QemuMachine(Machine):
         }
         return words.get(ended, f"QEMU ended by itself{f' ({ended})' if ended else ''}")
 
-    async def _errors(self) -> str:
-        with contextlib.suppress(OSError):
-            lines = (await self._host.read(self._places.errors)).decode(errors="replace")
-            if last := lines.strip().splitlines()[-3:]:
-                return "; ".join(map(without_name, last))
-        return "it gave no reason"
-
-    def _gone(self) -> bool:
-        return self._process.returncode is not None
+    def _error(self, line: str) -> str:
+        return without_name(line)
 
     async def _end(self) -> None:
-        # Without a watch there is no process yet.
-        if self._watch is None:
-            return
-        if not self._gone() and self._monitor is not None:
+        """Ask QEMU to quit, then kill it."""
+        process, watch = self._process, self._watch
+        if self._monitor and process and watch and process.returncode is None:
             with contextlib.suppress(TareError, OSError, TimeoutError):
                 async with asyncio.timeout(_QUIT_S):
                     await self._monitor.execute("quit")
-                    await asyncio.shield(self._watch)
-        if not self._gone():
-            await self._process.kill()
+                    await asyncio.shield(watch)
+        await super()._end()
 
 
 def fits_socket(folder: Path) -> bool:
@@ -451,7 +296,7 @@ class Asked:
         options: Its options.
         shape: Its size.
         monitor: QEMU's monitor.
-        disk: The disk of its own, where it has one.
+        disk: The disk of its own, if it has one.
     """
 
     name: str
