@@ -15,7 +15,7 @@ from tare.events import Event, RunStarted, Skipped
 from tare.report import build_report
 from tare.report.page.data import ReportData
 from tare.report.sections.tuning import TuningData, TuningSection
-from tare.report.sections.tuning_commands import commands_for, is_known
+from tare.report.sections.tuning_commands import commands_for
 from tare.run.catalog import build_catalog
 from tare.study.reading.load import load_study
 
@@ -162,5 +162,4 @@ def test_commands_of_several_keys_are_one_text() -> None:
     assert found.libvirt == (
         "<features> <kvm> <hidden state='on'/>; <features> <hyperv mode='passthrough'/>"
     )
-    assert is_known("vhost", False) and not is_known("nothing", 1)
     assert commands_for({"nothing": 1}).qemu == "see `tare study nothing`"

@@ -30,7 +30,6 @@ WITHHELD = (
 SWAP_UNKNOWN = (
     "its API does not report what the host swaps out of a machine: no cell is withheld for it"
 )
-DIALS = "the agent dials back to `callback` over TLS, with a key of its own on a CD (TARE-CFG)"
 CHANNEL = "TLS, dialled by the agent to `callback`"
 NOTES = (TOOLBOX, OWN_DISK, WITHHELD)
 """The notes that apply to the virtual machines of every hypervisor with a vendor's API."""

@@ -290,11 +290,6 @@ def commands_for(keys: Mapping[str, Any]) -> Commands:
     return Commands(*("; ".join(dict.fromkeys(parts)) for parts in zip(*found, strict=True)))
 
 
-def is_known(key: str, value: Any) -> bool:
-    """Return whether there is a command for a key and its value."""
-    return (key, _word(value)) in _KNOWN or (key, _ANY) in _KNOWN
-
-
 def _flat(keys: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return keys with dots for mappings below them."""
     found: dict[str, Any] = {}
