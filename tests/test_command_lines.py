@@ -22,7 +22,7 @@ OPTIONS = ["--help", "-rf", "-oDebug::pkgProblemResolver=yes", "--", "-"]
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-async def test_no_kernel_is_an_option_of_apts(name: str) -> None:
+async def test_a_kernel_name_is_not_taken_for_an_option_of_apt(name: str) -> None:
     host = LocalHost()
     with pytest.raises(InputError, match="no package"):
         await require_kernel(host, name)
@@ -30,7 +30,7 @@ async def test_no_kernel_is_an_option_of_apts(name: str) -> None:
         await kernel_packages(host, name)
 
 
-async def test_no_package_of_a_toolbox_is_an_option_of_apts() -> None:
+async def test_a_toolbox_package_is_not_taken_for_an_option_of_apt() -> None:
     names = [name for name in OPTIONS if name != "--"]
     assert await unknown_packages(LocalHost(), names) == tuple(sorted(names))
 
@@ -48,7 +48,7 @@ def test_a_name_that_looks_like_an_option_is_refused(
 
 
 @pytest.mark.parametrize("target", [*OPTIONS, "CC=evil", "--eval=$(shell id)"])
-def test_a_target_is_no_option_of_makes(target: str) -> None:
+def test_a_target_is_not_taken_for_an_option_of_make(target: str) -> None:
     with pytest.raises(ValidationError):
         KernelCompileParameters.model_validate({"targets": [target]})
 

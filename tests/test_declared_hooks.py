@@ -46,7 +46,7 @@ def test_probing_is_found(source: str, place: str, why: str) -> None:
         ("print('qemu')", "run/x.py"),
     ],
 )
-def test_what_is_no_probing_is_left_alone(source: str, place: str) -> None:
+def test_code_without_probing_is_accepted(source: str, place: str) -> None:
     assert list(lint.probes(source, place, NAMES, {"QemuMachine": "platforms/qemu/"})) == []
 
 

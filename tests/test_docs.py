@@ -33,7 +33,7 @@ def lines_of(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.strip()]
 
 
-def test_the_code_of_the_page_for_extensions_is_the_examples() -> None:
+def test_code_in_the_page_for_extensions_equals_the_examples() -> None:
     shown: dict[str, list[str]] = defaultdict(list)
     for name, text in BLOCK.findall(EXTENDING.read_text(encoding="utf-8")):
         shown[name] += lines_of(text)
@@ -57,14 +57,14 @@ def test_the_page_for_extensions_has_every_case_and_all_that_can_be_overridden()
         assert name in vars(PlatformCases)
 
 
-def test_what_is_drawn_from_the_code_is_as_the_code_is_now() -> None:
+def test_generated_drawings_match_the_code() -> None:
     page, rooms = ARCHITECTURE.read_text(encoding="utf-8"), drawing.imports_of_rooms()
     assert drawing.with_parts(page, rooms) == page, "run `make architecture`"
     assert drawing.picture(rooms) == drawing.PICTURE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("page", [EXTENDING, ARCHITECTURE], ids=lambda page: page.stem)
-def test_what_the_pages_name_is_there(page: Path) -> None:
+def test_names_in_the_pages_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     modules = set(re.findall(r"`(tare(?:\.[a-z_]+)+)`", text)) - {
         "tare.platforms",

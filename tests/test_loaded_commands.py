@@ -48,7 +48,7 @@ def test_a_command_that_takes_too_long_is_killed_and_the_next_one_runs() -> None
     assert COMMANDS.run("--version", limit_s=LIMIT_S).returncode == 0
 
 
-def test_what_is_read_as_an_interpreter_starts_is_not_passed_on_by_a_fork() -> None:
+def test_settings_read_at_interpreter_start_are_not_inherited_by_a_fork() -> None:
     began_with = {"HOME": "/root", "LC_ALL": "C.UTF-8", "PATH": "/bin"}
     changed = {"HOME": "/elsewhere", "COLUMNS": "60"}
     assert _can_fork(began_with, began_with | changed)

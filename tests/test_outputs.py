@@ -279,7 +279,7 @@ def test_a_run_whose_folder_is_removed_says_so_and_leaves_nothing(
     assert not folder.exists()
 
 
-def test_of_a_path_that_is_not_there_it_says_which_folder_to_make(tmp_path: Path) -> None:
+def test_the_remedy_for_a_missing_path_names_the_folder_to_make(tmp_path: Path) -> None:
     error = OSError(errno.ENOENT, "No such file or directory")
     advice = remedy(error, tmp_path / "none" / "deep" / "x.csv")
     assert f"of its folders {tmp_path} is the last that is there" in advice

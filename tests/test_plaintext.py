@@ -39,7 +39,7 @@ ODD = st.text(
         ("\U000e0041hidden", "\ufffdhidden"),
     ],
 )
-def test_what_would_steer_is_taken_out(text: str, shown: str) -> None:
+def test_control_characters_are_removed(text: str, shown: str) -> None:
     assert plain(text) == shown
 
 

@@ -91,7 +91,7 @@ def test_a_broken_part_is_left_out_with_the_reason(install: Install, how: str) -
     assert reason in left.reason
 
 
-def test_of_two_packages_with_one_name_the_first_counts(install: Install) -> None:
+def test_the_first_of_two_packages_with_one_name_counts(install: Install) -> None:
     install("tare-one", GOOD, name="mine")
     install("tare-two", GOOD, name="mine")
     registry = found()
@@ -101,7 +101,7 @@ def test_of_two_packages_with_one_name_the_first_counts(install: Install) -> Non
     assert "there is a part of the name mine already" in left.reason
 
 
-def test_a_platform_is_no_workload(install: Install) -> None:
+def test_a_platform_is_not_a_workload(install: Install) -> None:
     install("tare-mine", GOOD, WORKLOADS)
     (left,) = found().broken
     assert left.kind == "workload"

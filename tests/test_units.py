@@ -41,13 +41,13 @@ def test_sizes(written: object, size: int) -> None:
 @pytest.mark.parametrize(
     "written", ["", "s", "1 m", "1,5s", "-1s", "nan", "1e999", True, None, [], "1s1"]
 )
-def test_what_is_no_duration_is_refused_with_the_units(written: object) -> None:
+def test_an_invalid_duration_is_refused_with_the_units(written: object) -> None:
     with pytest.raises(ValueError, match="ns, us, ms, s, min or h"):
         parse_duration(written)
 
 
 @pytest.mark.parametrize("written", ["", "1 mb", "0.5", "1.0001 KiB", -1, "1e40", False, {}, 2**70])
-def test_what_is_no_size_is_refused_with_the_units(written: object) -> None:
+def test_an_invalid_size_is_refused_with_the_units(written: object) -> None:
     with pytest.raises(ValueError, match="KiB, MiB, GiB, TiB"):
         parse_size(written)
 
@@ -142,6 +142,6 @@ def test_speeds_are_read_as_bits_per_second(written: object, rate: float) -> Non
 @pytest.mark.parametrize(
     "written", ["1GB", "0Gbit", "-1Gbit", "fast", True, None, "1 Gbit/s", "inf"]
 )
-def test_what_is_no_speed_is_refused_with_what_to_write(written: object) -> None:
+def test_an_invalid_speed_is_refused_with_the_remedy(written: object) -> None:
     with pytest.raises(ValueError, match="like '1Gbit'"):
         parse_rate(written)

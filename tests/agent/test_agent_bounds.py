@@ -99,7 +99,7 @@ async def test_frames_behind_a_gap_hold_little() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=60))
-def test_what_is_held_is_counted(arrivals: list[tuple[int, int]]) -> None:
+def test_bytes_held_for_reordering_are_counted(arrivals: list[tuple[int, int]]) -> None:
     order = ReorderBuffer()
     order.put(Frame(Kind.MESSAGE, 0, b""))
     for seq, size in arrivals:

@@ -283,7 +283,7 @@ async def test_a_cancelled_run_is_stopped_in_the_agent() -> None:
     await client.close()
 
 
-async def test_an_echo_of_ones_own_requests_is_no_answer() -> None:
+async def test_an_echo_of_requests_is_not_taken_for_an_answer() -> None:
     agent = ScriptedAgent(silent)
     client = client_of(agent)
     hello = asyncio.ensure_future(client.hello(5))

@@ -35,7 +35,7 @@ def _serve(listener: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("connections", [1, 3])
-def test_a_stop_in_the_middle_of_requests_is_no_error(
+def test_stopping_in_the_middle_of_requests_is_not_an_error(
     agent_program: Path, connections: int
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -82,7 +82,7 @@ async def test_a_run_gives_values_and_series(agent_program: Path) -> None:
     assert timing["accepted_ns"] <= timing["started_ns"] <= timing["ended_ns"]
 
 
-async def test_what_series_are_known_of_are_those_of_the_agents_works(agent_program: Path) -> None:
+async def test_known_series_belong_to_workloads_of_the_agent(agent_program: Path) -> None:
     async with connected(agent_program) as (client, _):
         hello = await client.hello(20)
     assert set(SERIES_OF_WORKLOAD) <= set(hello.workloads)

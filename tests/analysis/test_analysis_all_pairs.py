@@ -57,7 +57,9 @@ def by_arms(pairs: AllPairs, metric: str) -> dict[tuple[str, str], Effect]:
     return {(e.arm, e.baseline): e for e in pairs.effects if e.key.metric == metric}
 
 
-def test_each_pair_is_there_both_ways_round_and_the_twin_is_no_arm(comparison: Comparison) -> None:
+def test_each_pair_is_compared_in_both_directions_and_the_twin_is_left_out(
+    comparison: Comparison,
+) -> None:
     pairs = pairs_of(comparison)
     assert pairs.arms == ("bare", "oci", "kvm", "tcg")
     assert set(by_arms(pairs, "time")) == set(permutations(pairs.arms, 2))
@@ -165,7 +167,7 @@ def _template() -> Effect:
     return compare_runs(run).effects[0]
 
 
-def test_a_verdict_that_holds_one_way_round_only_ranks_nobody() -> None:
+def test_a_verdict_in_one_direction_only_does_not_rank() -> None:
     template = _template()
     effects = [
         replace(template, arm="a", baseline="b", verdict="worse"),

@@ -84,7 +84,7 @@ def test_ends_are_where_evidence_reaches_its_bound(values: list[float], confiden
             assert median_evidence(values, end + outward) >= 1 / (1 - confidence) - 1e-9
 
 
-def test_what_is_even_is_no_evidence() -> None:
+def test_ties_are_not_evidence() -> None:
     """One above, one below and ten on the median itself speak for it, not against it."""
     assert median_evidence([1.0, -1.0, *[0.0] * 10]) < 1
     assert median_evidence([1.0, 1.0, *[0.0] * 10]) < 1
@@ -179,7 +179,7 @@ def test_verdicts_of_such_a_run_hold_at_every_look() -> None:
     assert Settings.of([replace(run, study=study)]).anytime
 
 
-def test_counts_that_are_alike_by_chance_are_no_evidence() -> None:
+def test_counts_that_agree_by_chance_are_not_evidence() -> None:
     """Declare a difference of two coins in at most 5 % of 400 experiments, at any look."""
     rng = np.random.default_rng(3)
     look, declared, by_normal = Look(0.02, 0.01, 0.95, 1), 0, 0

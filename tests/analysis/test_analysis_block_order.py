@@ -60,7 +60,7 @@ def test_few_blocks_tell_nothing() -> None:
     assert not any(order.tells(0.05) for order in order_of_each(tests))
 
 
-def test_what_never_changes_does_not_drift() -> None:
+def test_constant_metrics_do_not_drift() -> None:
     """Losses that no boot has, next to a tail: their ranks have no order, and widen nothing."""
     arms, declared, studies = {"bare": "bare", "vm": "qemu"}, 0, 20
     slower = {"bare": 1e-6, "vm": 1.06e-6}

@@ -132,7 +132,7 @@ def test_counters_of_a_step_are_those_of_its_phases_and_of_slaves_alone() -> Non
     assert value_of(one, "cpu-used", "machines", "sort") is None
 
 
-def test_what_is_asked_of_hosts_is_asked_of_all_of_them_and_each_has_cpus_of_its_own() -> None:
+def test_host_figures_cover_all_hosts_each_with_its_own_cpus() -> None:
     one = watched("kvm", 1, level=0.6)
     further = Track("host-h2", one.hosts[0].time_s, {"disk-read": (0.0,) * 10})
     both = replace(one, tracks=(further, *one.tracks))

@@ -70,7 +70,7 @@ def test_quantiles_of_one_boot_are_covered_though_neighbours_are_alike(
         assert naive / 100 < 0.4
 
 
-def test_what_only_a_cluster_shows_is_not_shown() -> None:
+def test_quantiles_from_one_cluster_of_samples_are_not_shown() -> None:
     """Twenty samples beyond, all in one stretch of time, tell no quantile beyond it."""
     rng = np.random.default_rng(2)
     samples = nanoseconds(rng.standard_normal(20_000))

@@ -97,7 +97,7 @@ def test_power_at_any_time_is_what_looks_find() -> None:
     assert 0.8 - 3 * math.sqrt(0.16 / studies) <= found / studies < 0.95
 
 
-def test_the_twins_boots_narrow_a_pilots_spread_and_are_no_arm(tmp_path: Path) -> None:
+def test_the_twins_boots_narrow_a_pilots_spread_without_being_an_arm(tmp_path: Path) -> None:
     noisy = {arm: value for arm, value in TRUTH.items() if arm != "bare-again"}
     with_twin, without = (
         some(basis_of(load_run(folder_of(tmp_path / name, 0.05, truth=truth)), "the pilot"))
@@ -155,7 +155,9 @@ def test_a_pilot_shows_how_far_the_deviations_of_metrics_differ(tmp_path: Path) 
         (20, 1, 200),
     ],
 )
-def test_what_a_plan_promises_is_declared(blocks: int, metrics: int, studies: int) -> None:
+def test_effects_of_the_planned_size_are_declared_with_the_planned_power(
+    blocks: int, metrics: int, studies: int
+) -> None:
     """Few sign patterns, the margin and correlated blocks all count: 54 to 74 % were declared."""
     margin = math.log1p(0.02)
     difference = detectable(0.03 * math.sqrt(2), blocks, metrics, 0.05, margin=margin)

@@ -10,7 +10,7 @@ from benchmarks import _duet_simulations as sims
 STUDIES = 200
 
 
-def test_what_is_common_in_time_cancels_out_of_a_duet() -> None:
+def test_noise_at_the_same_time_cancels_out_of_a_duet() -> None:
     before, after = sims.half_widths(sims.Weather(), STUDIES, 1)
     assert after < before / 2
     twice = sims.half_widths(sims.Weather(twice=True), STUDIES, 1)[1]

@@ -105,7 +105,7 @@ def test_a_meter_that_is_too_coarse_gives_no_energy_per_unit(plain: RunData) -> 
     assert all(cost.per_unit_j is None and cost.uncertainty == 2.0 for cost in costs)
 
 
-def test_what_was_not_measured_is_not_shown(plain: RunData) -> None:
+def test_unmeasured_energy_is_not_shown(plain: RunData) -> None:
     lacking = {"missing": "the host has no energy counter (RAPL) that its kernel shows"}
     run = run_with(plain, {"bare": facts_of("bare"), "vm": lacking})
     costs, missing = energy_costs([run], "bare", 0.95)

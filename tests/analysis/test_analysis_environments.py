@@ -72,7 +72,7 @@ def test_proofs_are_compared_and_explained() -> None:
     assert found[-1].path == "kernel.tainted"
 
 
-def test_what_varies_alike_in_both_arms_is_no_difference() -> None:
+def test_settings_that_vary_alike_in_both_arms_do_not_differ() -> None:
     machines = [
         machine("bare", {"memory": {"swap": 1}, "kernel": {"release": "a"}}),
         machine("bare", {"memory": {"swap": 2}, "kernel": {"release": "b"}}),
@@ -131,7 +131,7 @@ def test_values_that_swap_between_arms_differ_in_every_block() -> None:
     assert found.varies and found.when == ""
 
 
-def test_cpus_that_arms_take_in_turns_are_no_difference() -> None:
+def test_cpus_that_arms_use_in_turns_do_not_differ() -> None:
     machines = [
         machine(arm, {"topology": {"usable": [cpu]}}, block=block, cpus=[cpu])
         for block, cpus in enumerate([(0, 1), (1, 0)], 1)
@@ -159,7 +159,7 @@ def test_arms_that_share_no_block_are_compared_as_wholes() -> None:
     assert (found.baseline_value, found.arm_value, found.when) == ("t", "p", "")
 
 
-def test_a_few_pages_of_memory_more_or_less_are_no_difference() -> None:
+def test_a_few_pages_of_memory_do_not_count_as_a_difference() -> None:
     def of(bare: int, vm: int) -> list[MachineResult]:
         return [
             machine("bare", {"memory": {"total": bare}}),
@@ -214,7 +214,7 @@ def test_a_clock_source_that_falls_in_all_arms_alike_is_reported_first(at: int) 
     assert f"at block {at}: clocksource.current" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_what_never_changes_is_not_reported() -> None:
+def test_constant_environments_are_not_reported() -> None:
     assert simulated(lambda block, arm, usual: usual).environment_changes == ()
 
 

@@ -194,7 +194,7 @@ def test_a_throttled_iothread_is_waiting_next_to_the_time_that_it_works(tmp_path
     assert found.host_threads_s == pytest.approx(0.2 * UNIT, rel=0.01)
 
 
-def test_what_nobody_measured_is_unexplained_and_no_bucket_closes_the_sum(tmp_path: Path) -> None:
+def test_unmeasured_time_stays_unexplained(tmp_path: Path) -> None:
     kvm = cell_of({CPUID: (1_000, 0.02 * WALL)}, cpu_s=WALL, vcpu_cpu_s=WALL, vcpu_run_delay_s=0.0)
     found = decomposed(run_of(tmp_path / "run", 1.5 * UNIT, kvm, BARE))
     parts = shares(found)

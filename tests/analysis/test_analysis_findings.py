@@ -107,7 +107,7 @@ def test_one_slow_boot_is_a_finding_and_forbids_equality() -> None:
     assert "slow-boots" not in {flag.kind for flag in of(found, "other").flags}
 
 
-def test_a_slow_block_is_nobodys_slow_boot() -> None:
+def test_a_block_that_is_slow_for_all_arms_is_not_a_slow_boot() -> None:
     def change(event: Event) -> Event:
         for arm in ARMS:
             event = times(3.0, arm, {5})(event)
@@ -206,7 +206,7 @@ def test_an_arm_is_not_called_worse_than_a_baseline_that_fails_when_it_is_slow()
     assert "bare failed in 6 blocks in which other did not" in of(found, "other").sentence
 
 
-def test_what_outlives_the_worst_that_lost_cells_may_have_been_is_declared() -> None:
+def test_effects_that_survive_the_worst_case_of_lost_cells_are_declared() -> None:
     lost = {"bare": {3}, "vm": {7}, "other": {8}}
     found = compared(failing(lost, {"vm": 10.0, "other": 0.1}), blocks=12)
     assert (of(found).verdict, of(found, "other").verdict) == ("worse", "better")

@@ -110,7 +110,7 @@ def test_a_gate_within_the_usual_difference_of_runs_is_open_and_says_so() -> Non
     assert usual.value.high > at_once.value.high
 
 
-def test_what_a_run_does_to_all_arms_is_no_change() -> None:
+def test_an_effect_of_the_run_on_all_arms_is_not_a_change() -> None:
     """The second run's host is twice as slow in all: its values differ, its effects do not."""
     (change,) = changes(run(1), run(2, host=2.0), 0.95)
     assert change.low < 1 < change.high
@@ -214,7 +214,7 @@ def test_an_arm_without_any_values_left_passes_no_gate() -> None:
     assert worst(check(left, whole, [parse_gate("switch latency < +9 %")])) == "holds"
 
 
-def test_what_a_clocks_steps_hide_is_in_a_change() -> None:
+def test_changes_allow_for_the_clocks_resolution() -> None:
     """20 ns before and 21 after, in every block: one step of the clock, and no change of 5 %."""
 
     def ticks(length: float) -> Callable[[Event], Event]:

@@ -248,7 +248,7 @@ def test_a_history_is_drawn(runs: list[Path], tmp_path: Path) -> None:
     assert "no change found" in words and "since 20" in words
 
 
-def test_what_has_no_history_is_refused(runs: list[Path]) -> None:
+def test_runs_without_a_history_are_refused(runs: list[Path]) -> None:
     for arguments in (
         runs[:5],
         [*runs, runs[0]],

@@ -41,7 +41,7 @@ def test_a_wait_for_a_helper_that_was_preempted_is_the_preemptors() -> None:
     ]
 
 
-def test_after_its_wake_up_a_thread_waits_for_whoever_has_the_cpu() -> None:
+def test_a_woken_thread_waits_for_the_thread_on_the_cpu() -> None:
     now = START_NS
     rows: list[Row] = [
         (now, CPU, HostEvent.SWITCH, SUBJECT, 0, 0),
@@ -56,7 +56,7 @@ def test_after_its_wake_up_a_thread_waits_for_whoever_has_the_cpu() -> None:
     ]
 
 
-def test_a_thread_that_a_signal_stopped_waits_for_nobody() -> None:
+def test_a_thread_stopped_by_a_signal_does_not_count_as_waiting() -> None:
     now = START_NS
     rows: list[Row] = [
         (now, CPU, HostEvent.SWITCH, SUBJECT, 0, 0),

@@ -78,7 +78,7 @@ def test_a_cell_that_never_ended_does_not_count(tmp_path: Path) -> None:
     assert not run.complete
 
 
-def test_of_a_cell_begun_twice_only_the_last_attempt_counts(tmp_path: Path) -> None:
+def test_only_the_last_attempt_of_a_repeated_cell_counts(tmp_path: Path) -> None:
     saved = SeriesSaved(
         cell="a", name="raw", path="series/x.parquet", columns={"duration_ns": "UInt32"}, rows=1,
         sha256="",

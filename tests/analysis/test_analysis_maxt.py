@@ -195,7 +195,7 @@ def test_the_mean_at_equal_positions_is_the_regressions_intercept() -> None:
     assert at_equal_positions([1.0] * 8, [0.0] * 8, 0.95) is None
 
 
-def test_what_is_detectable_is_detected_with_the_power_asked() -> None:
+def test_detectable_differences_have_the_requested_power() -> None:
     spread = 0.03 * math.sqrt(2)
     least = detectable.detectable(spread, 8, 30, 0.05)
     assert detectable.power(least, spread, 8, 30, 0.05) == pytest.approx(0.8, abs=1e-3)

@@ -78,7 +78,7 @@ def test_copying_neighbours_are_held_against_calculating_ones_in_the_same_places
     assert {slowdown.blocks for slowdown in found} == {BLOCKS}
 
 
-def test_where_no_scenario_calculates_there_is_no_check(tmp_path: Path) -> None:
+def test_without_a_compute_scenario_there_is_no_check(tmp_path: Path) -> None:
     lonely = {name: SCENARIOS[name] for name in ("alone", "copying", "elsewhere")}
     data = load_run(write_realtime_run(tmp_path / "run", lonely))
     assert memory_bus([data], ("bare", "vm"), 0.95) == ()
@@ -106,7 +106,7 @@ def test_misses_are_lines_from_memory(run: RunData) -> None:
         st.floats(0, 1e15),
     )
 )
-def test_what_was_not_counted_is_no_zero(counts: HardwareCounts) -> None:
+def test_missing_counts_are_not_zero(counts: HardwareCounts) -> None:
     from tare.analysis.topics.hardware import _mean
 
     value = _mean([counts], "llc_misses", "seconds")
@@ -114,7 +114,7 @@ def test_what_was_not_counted_is_no_zero(counts: HardwareCounts) -> None:
     assert (value is not None) == known
 
 
-def test_the_report_says_where_there_are_no_counters_and_shows_the_check(
+def test_the_report_names_missing_counters_and_shows_the_check(
     run: RunData, tmp_path: Path
 ) -> None:
     without = with_counters(run, {"seconds": 2.0, "missing": "cycles: No such file or directory"})

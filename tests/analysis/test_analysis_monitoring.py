@@ -87,7 +87,7 @@ def test_with_a_known_start_time_counts_from_there_and_what_was_before_is_left_o
 
 
 @pytest.mark.parametrize("other", ["p", "01o", "o", "c", "d", "02l", "02v"])
-def test_what_passes_the_peers_end_passed_a_machines_too(other: str) -> None:
+def test_traffic_of_the_peers_interface_is_not_counted_twice(other: str) -> None:
     more = columns()
     steps = np.arange(5, dtype=np.float64)
     for name in (f"tare-0a1b2c{other}", "tare-0a1b2c00"):
@@ -97,7 +97,7 @@ def test_what_passes_the_peers_end_passed_a_machines_too(other: str) -> None:
     assert track.mean("net-received") == pytest.approx(1600.0)
 
 
-def test_what_a_computer_lacks_is_missing_and_not_zero() -> None:
+def test_counters_that_a_computer_lacks_are_missing_not_zero() -> None:
     some = {name: values for name, values in columns().items() if not name.startswith("net.")}
     track = track_of("host", some)
     assert track is not None

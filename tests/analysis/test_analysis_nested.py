@@ -26,6 +26,6 @@ def test_where_all_values_are_equal_so_are_all_resampled_means(
     assert bootstrap.block_means(nested) == pytest.approx(7.0)
 
 
-def test_each_repeat_weighs_as_much_whatever_it_holds() -> None:
+def test_repeats_weigh_the_same_regardless_of_their_length() -> None:
     nested = bootstrap.nest([[[1.0, 1.0, 1.0, 5.0], [4.0]], [[6.0]]])
     assert bootstrap.block_means(nested) == pytest.approx(np.array([[3.0, 6.0]]))

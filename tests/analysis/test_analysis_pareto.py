@@ -123,7 +123,7 @@ def test_a_bounded_tail_is_not_continued() -> None:
         assert tail.reason
 
 
-def test_what_the_platform_bounds_is_never_continued() -> None:
+def test_tails_that_the_platform_bounds_are_not_extrapolated() -> None:
     rng = np.random.default_rng(2)
     samples = [pareto(rng, 0.2, SAMPLES) for _ in range(BOOTS)]
     assert tail_of(samples).levels

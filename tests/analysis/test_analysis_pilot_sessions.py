@@ -55,7 +55,7 @@ def parsed(text: str) -> object:
     return parse_study(text.encode(), "s.yaml", CATALOG, hosts=KnownHosts(Path("hosts.yaml")))
 
 
-def test_what_differs_between_sessions_asks_for_rounds() -> None:
+def test_variance_between_sessions_asks_for_more_rounds() -> None:
     found = advice(pilot(between=0.05, within=0.001))
     # The half-width of a mean of n log-ratios with standard deviation 0.05·√2 is t·s/√n.
     wanted = (1.96 * 0.05 * math.sqrt(2) / math.log1p(0.02)) ** 2
@@ -66,7 +66,7 @@ def test_what_differs_between_sessions_asks_for_rounds() -> None:
     assert found.cost_s >= found.rounds * 1200
 
 
-def test_what_differs_within_a_session_asks_for_blocks_in_it() -> None:
+def test_variance_within_sessions_asks_for_more_blocks() -> None:
     found = advice(pilot(between=0.001, within=0.05))
     assert found.rounds < 12 and found.blocks > 5 * found.rounds
 
@@ -97,7 +97,7 @@ def test_spread_of_rounds_is_separated_from_that_of_blocks() -> None:
     ),
     st.lists(st.integers(1, 4), min_size=12, max_size=12),
 )
-def test_whatever_was_lost_of_a_pilot_is_left_out(
+def test_lost_parts_of_a_pilot_are_left_out(
     values: dict[tuple[int, int], float], rounds: list[int]
 ) -> None:
     asked = Asked(0.5, 0.95)

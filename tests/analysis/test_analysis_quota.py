@@ -59,7 +59,7 @@ def test_a_stop_ends_with_its_timer_though_the_way_back_takes_longer() -> None:
 
 
 @pytest.mark.parametrize("timer_cpu", [CPU, OTHER_CPU])
-def test_what_passed_unseen_after_the_timer_is_not_the_quotas(timer_cpu: int) -> None:
+def test_unrecorded_time_after_the_timer_is_not_attributed_to_the_quota(timer_cpu: int) -> None:
     timer = START_NS + PERIOD
     tick = Vector.LOCAL_TIMER
     shown: Row = (timer + 2 * MS, CPU, HostEvent.VECTOR_ENTRY, tick, SUBJECT, 0)
@@ -92,7 +92,7 @@ def test_a_wake_up_of_another_thread_does_not_say_that_the_cpu_still_idles() -> 
     ]
 
 
-def test_who_runs_meanwhile_takes_nothing_from_a_thread_that_may_not_run() -> None:
+def test_other_threads_do_not_preempt_a_throttled_thread() -> None:
     timer, middle = START_NS + PERIOD, START_NS + 50 * MS
     rows: list[Row] = [
         (START_NS + GRANTED, CPU, HostEvent.SWITCH, 0, SUBJECT, 1),

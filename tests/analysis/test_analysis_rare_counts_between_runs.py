@@ -61,7 +61,7 @@ def verdict(before: Comparison, after: Comparison) -> VerdictWord:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_losses_in_a_quarter_of_the_boots_are_no_dead_heat(kind: Kind) -> None:
+def test_losses_in_a_quarter_of_the_boots_are_worse_despite_equal_medians(kind: Kind) -> None:
     """None before, thousands after in 5 of 20 boots: the median is 0 both times."""
     before, after = lost([0.0] * 20, kind), lost(in_some(20, 4), kind, "r2")
     assert verdict(before, after) == "worse"
@@ -96,7 +96,7 @@ def test_metric_that_runs_cannot_pool_is_reported() -> None:
     )
 
 
-def test_what_is_0_in_every_boot_of_both_runs_is_equal_only_by_a_floor() -> None:
+def test_zero_in_every_boot_of_both_runs_is_equal_only_with_a_floor() -> None:
     """As within a run: of 0 no share is a margin, and nothing bounds what was never seen."""
     none = [0.0] * 8
     assert verdict(lost(none), lost(none, run="r2")) == "inconclusive"
@@ -139,7 +139,7 @@ def test_a_run_that_has_none_by_chance_is_not_taken_for_certain() -> None:
     assert math.isinf(seldom_shift([1.0], [2.0, 3.0], 0.95).high)
 
 
-def test_what_is_often_not_there_has_students_interval_of_one_spread_for_both() -> None:
+def test_often_zero_counts_have_a_pooled_student_interval() -> None:
     """Compare with scipy's, for runs of unlike sizes; the short one has nothing by chance."""
     first, second = [0.0, 0.0, 0.0, 1.0], [*in_some(20, 4, 8.0), 3.0, 9.0]
     student = ttest_ind(second, first, equal_var=True).confidence_interval(0.95)

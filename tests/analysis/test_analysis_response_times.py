@@ -94,7 +94,7 @@ def test_few_blocks_never_call_a_phase_harmless() -> None:
     assert _lead(many, []).startswith("No phase’s response times differ from")
 
 
-def test_what_follows_a_phase_at_once_counts_to_neither() -> None:
+def test_time_right_after_a_phase_counts_neither_as_phase_nor_as_quiet() -> None:
     one = timeline()
     begins = [each.begin_s for each in one.quiet()]
     assert not [b for b in begins if 2.0 - 0.1 < b < 4.0 + SETTLE_S or 6.0 - 0.1 < b < 8.5]

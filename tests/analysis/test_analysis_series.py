@@ -180,7 +180,7 @@ def test_boots_are_the_unit_of_pooled_quantiles(tmp_path: Path) -> None:
     assert few.quantiles[0].interval.high == math.inf
 
 
-def test_likeness_of_neighbours_is_no_second_hump() -> None:
+def test_autocorrelation_is_not_a_second_mode() -> None:
     """Twenty series, each sample like the one before, and one that truly is of two kinds."""
     rng = np.random.default_rng(7)
     flagged = sum(
@@ -243,7 +243,7 @@ def test_a_greatest_value_alone_makes_no_intervals(tmp_path: Path) -> None:
     assert summarise_series([steps]) is None
 
 
-def test_counts_of_something_else_are_no_histogram(tmp_path: Path) -> None:
+def test_other_counts_are_not_taken_for_a_histogram(tmp_path: Path) -> None:
     # As the agent reports the operations of Filebench's loops.
     columns = {"operation": [1, 1, 2], "up_to_ns": [100, 200, 100], "count": [5, 1, 7]}
     operations = entry(tmp_path / "o", columns, name="operations")

@@ -29,7 +29,7 @@ def test_another_shape_than_the_baselines_is_the_first_note() -> None:
     )
 
 
-def test_the_same_shape_is_no_note() -> None:
+def test_equal_shapes_add_no_note() -> None:
     assert not any("cannot be separated" in note for note in shaped(None).notes)
     assert not any("cannot be separated" in note for note in shaped(SMALL).notes)
 

@@ -142,7 +142,7 @@ def test_every_gap_gets_exactly_what_took_its_time(disturbances: list[Disturbanc
 
 
 @given(DISTURBANCES, st.integers(-150_000, 150_000))
-def test_what_is_found_never_exceeds_what_was_lost(
+def test_attributed_time_never_exceeds_the_lost_time(
     disturbances: list[Disturbance], shift_ns: int
 ) -> None:
     track = track_thread(columns_of(rows_of(disturbances)), SUBJECT, NAMES)
@@ -231,7 +231,7 @@ def test_the_machines_own_tick_is_known_by_its_rate(rate: int) -> None:
     assert due.all()
 
 
-def test_gaps_at_random_are_no_tick() -> None:
+def test_random_gaps_are_not_a_tick() -> None:
     rng = np.random.default_rng(3)
     begins = np.sort(START_NS + rng.integers(0, 2_000_000_000, size=200))
     gaps = Gaps(begins, np.full(200, 20_000), LOOP_NS, 100)
@@ -239,7 +239,7 @@ def test_gaps_at_random_are_no_tick() -> None:
     assert own_ticks(gaps, np.zeros(200, dtype=bool))[0] is None
 
 
-def test_what_takes_far_longer_than_a_tick_is_not_the_tick() -> None:
+def test_gaps_far_longer_than_a_tick_are_not_the_tick() -> None:
     ticks = START_NS + np.arange(100) * 4_000_000
     excess = np.full(100, 90_000)
     excess[40] = 3_000_000
@@ -314,7 +314,7 @@ def test_a_cell_is_read_from_its_facts_and_series(shared: bool) -> None:
 
 
 @pytest.mark.parametrize(("steal_s", "read"), [(None, None), (0.0, 0.0), (0.25, 0.25)])
-def test_unreported_steal_of_a_cell_is_none(steal_s: float | None, read: object) -> None:
+def test_steal_that_a_cell_does_not_report_is_none(steal_s: float | None, read: object) -> None:
     disturbances = [Disturbance(1_000_000, 3_100_000, PREEMPTED)]
     whose = dict.fromkeys(("run", "cell", "arm", "scenario", "workload", "parameters"), "x")
     cell = match_cell(

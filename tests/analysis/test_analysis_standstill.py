@@ -80,7 +80,7 @@ def test_no_idle_state_takes_longer_than_the_longest() -> None:
     assert [each.cause for each in settle_idle(track, None).episodes] == [WAKE_UP, IDLE_READY]
 
 
-def test_a_thread_that_was_woken_elsewhere_waits_for_whoever_is_there() -> None:
+def test_a_thread_woken_on_another_cpu_waits_for_the_thread_there() -> None:
     rows: list[Row] = [
         (0, HERE, HostEvent.SWITCH, SUBJECT, 0, 0),
         (0, THERE, HostEvent.SWITCH, HOG, 0, 0),
@@ -91,7 +91,7 @@ def test_a_thread_that_was_woken_elsewhere_waits_for_whoever_is_there() -> None:
     assert causes_of(rows) == [(MS, Cause("platform")), (3 * MS, Cause("preempted", "hog"))]
 
 
-def test_a_thread_that_was_moved_waited_behind_whoever_was_there() -> None:
+def test_a_migrated_thread_waited_behind_the_thread_there() -> None:
     rows: list[Row] = [
         (0, HERE, HostEvent.SWITCH, SUBJECT, 0, 0),
         (2 * MS, HERE, HostEvent.SWITCH, MIGRATION, SUBJECT, 1),
@@ -156,7 +156,7 @@ def test_steal_never_takes_more_than_was_counted(
         assert sum(t for _, t in other.parts) == sum(t for _, t in one.parts)
 
 
-def test_what_only_says_what_happened_is_not_explained() -> None:
+def test_causes_that_only_describe_a_state_do_not_explain() -> None:
     found = silent(4 * MS)
     spike = replace(found.spikes[0], parts=((IDLE_READY, 3 * MS), (UNEXPLAINED, MS)))
     assert spike.unexplained_ns == 4 * MS

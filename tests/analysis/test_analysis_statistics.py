@@ -99,7 +99,7 @@ def test_bootstrap_is_repeatable_and_degenerates_to_the_mean() -> None:
 
 
 @pytest.mark.parametrize("holes", [[], [[]], [[[1.0]], []], [[[]]], [[[1.0]], [[2.0], []]]])
-def test_what_holds_nothing_is_not_resampled(holes: list[list[list[float]]]) -> None:
+def test_empty_blocks_are_not_resampled(holes: list[list[list[float]]]) -> None:
     with pytest.raises(ValueError, match="every block needs"):
         bootstrap.nest(holes)
 
@@ -226,7 +226,7 @@ def test_time_series_are_classified(shape: Any, steps: list[float]) -> None:
     assert (found.steady_from is None) == (shape == "no steady state")
 
 
-def test_lone_outliers_are_no_change() -> None:
+def test_single_outliers_are_not_a_change_point() -> None:
     rng = np.random.default_rng(8)
     flat = 0
     for _ in range(50):

@@ -95,7 +95,7 @@ def test_an_arm_that_gives_no_values_any_more_keeps_no_run_going() -> None:
     assert not decide([*base, *steady, *dead], blocks_done=12, **ASKED).go_on
 
 
-def test_zeros_are_no_reason_to_skip_what_is_asked() -> None:
+def test_zeros_do_not_exempt_a_metric_from_the_precision() -> None:
     """Losses of 0 to 9 in each boot have no ratio, and a mean that is not known to 5 %."""
     rng = np.random.default_rng(2)
     lossy = [v._replace(value=float(rng.integers(0, 10))) for v in values_of(8, 0.1)]

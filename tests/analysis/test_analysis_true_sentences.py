@@ -45,7 +45,7 @@ def compared(
 
 
 @pytest.mark.parametrize("more", [False, True])
-def test_what_a_floor_makes_equivalent_is_not_claimed_to_be_within_the_studys_margin(
+def test_equivalence_by_a_floor_does_not_claim_the_studys_margin(
     more: bool, tmp_path: Path
 ) -> None:
     """A floor of 200 ns is 20 % of 1 µs: +10 % is equivalent by it, and not within ± 2 %."""

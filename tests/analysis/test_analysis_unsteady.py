@@ -22,7 +22,7 @@ def boots(rng: np.random.Generator, count: int, lag: float) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("lag", [0.0, 0.9, 0.97])
-def test_likeness_of_neighbours_is_no_warm_up(lag: float) -> None:
+def test_autocorrelation_is_not_a_warm_up(lag: float) -> None:
     rng = np.random.default_rng(1)
     former = flagged = few = 0
     for _ in range(60):

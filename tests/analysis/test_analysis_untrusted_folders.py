@@ -132,7 +132,7 @@ def judge(run: Path) -> None:
     assert export_observations(data, "csv")
 
 
-def test_what_is_as_it_should_be_is_all_read(tmp_path: Path) -> None:
+def test_an_intact_folder_is_read_completely(tmp_path: Path) -> None:
     """Else the properties below would try what nobody looks at."""
     run = make_run(tmp_path / "run", content=RunContent(FACTS, STUDY, PROOF, PLACEMENT))
     data = load_run(run)
@@ -274,7 +274,9 @@ def test_no_folder_ends_in_a_traceback(
 
 
 @pytest.mark.parametrize(("of", "seed"), FOUND)
-def test_what_once_ended_in_a_traceback_does_so_no_more(of: str, seed: int, tmp_path: Path) -> None:
+def test_inputs_that_once_ended_in_a_traceback_are_read_or_refused(
+    of: str, seed: int, tmp_path: Path
+) -> None:
     judge(make_run(tmp_path / "run", content=ODDITIES[of](seed)))
 
 

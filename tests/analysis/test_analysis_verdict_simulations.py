@@ -79,7 +79,7 @@ def test_the_covariate_of_position_narrows_and_keeps_the_level() -> None:
     assert row.after < row.before / 2
 
 
-def test_what_is_slower_is_not_called_equal() -> None:
+def test_a_slower_arm_is_not_called_equal() -> None:
     setting = Setting(np.full((1, 11), np.log(1.05)), spread=0.10, twin=True)
     before, after = sims.shares(
         setting, sims.called_equal(EQUAL_OF_OLD), sims.called_equal(["equivalent"]), STUDIES

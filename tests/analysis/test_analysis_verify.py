@@ -145,9 +145,7 @@ def first_series(run: Path) -> Path:
         (another_output, "outputs/bare-3.txt: it was changed"),
     ],
 )
-def test_whatever_is_changed_is_noticed(
-    run: Path, harm: Callable[[Path], None], words: str
-) -> None:
+def test_every_change_is_detected(run: Path, harm: Callable[[Path], None], words: str) -> None:
     harm(run)
     found = verify_run(run)
     assert any(words in sentence for sentence in found.damage), found

@@ -98,7 +98,7 @@ def test_their_total_is_right_within_a_twentieth(
     assert abs(sum(theirs(cell).values()) / injected - 1) <= 0.05
 
 
-def test_what_only_the_emulation_took_is_blamed_on_nobody(cell: SpikeCell) -> None:
+def test_time_that_the_emulation_took_is_not_attributed_to_neighbours(cell: SpikeCell) -> None:
     # Other work of its computer stopped the lab's own CPUs too: Xen did not see that.
     kinds = {cause.kind for spike in cell.spikes for cause, _ in spike.parts}
     assert "unexplained" in kinds

@@ -96,7 +96,7 @@ def test_no_t_is_significant_when_even_an_infinite_one_is_too_little_evidence() 
         (0, 3, 0, 1),
     ],
 )
-def test_what_is_even_is_counted_to_the_side_that_leaves_least_evidence(
+def test_ties_count_for_the_side_with_the_least_evidence(
     above: int, even: int, below: int, counted: int
 ) -> None:
     null = 2.0

@@ -160,7 +160,7 @@ def test_repeats_of_one_iteration_are_resampled_and_a_single_block_gives_no_inte
 
 
 @pytest.mark.parametrize("times", [0.8, 1.25])
-def test_what_rounding_may_differ_by_is_no_spread(times: float) -> None:
+def test_rounding_errors_are_not_spread(times: float) -> None:
     """Two of three blocks differ by a little more, or less, than what is taken for rounding."""
     apart = 3 * 2.3333e-12 * times
     alike: Blocks = [[[value], [value]] for value in (1.0, 1 + apart, 2.0)]
@@ -234,7 +234,7 @@ def test_blocks_are_packed_into_a_box() -> None:
             nest(blocks)
 
 
-def test_what_is_beyond_the_counts_is_in_no_mean() -> None:
+def test_padding_is_not_in_any_mean() -> None:
     found = block_means(both(with_junk(ARM), with_junk(scaled(ARM, 2))))
     means = [statistics.fmean(map(statistics.fmean, block)) for block in ARM]
     assert found.tolist() == [pytest.approx(means), pytest.approx([2 * mean for mean in means])]

@@ -125,7 +125,7 @@ def test_a_fit_is_by_how_much_two_means_have_less_squares() -> None:
 
 
 @pytest.mark.parametrize("confidence", [0.1, 0.5, 0.95])
-def test_of_two_places_that_fit_alike_neither_is_refused(confidence: float) -> None:
+def test_two_places_that_fit_equally_are_both_in_the_set(confidence: float) -> None:
     values = [0.0] * 4 + [0.5] + [1.0] * 4
     assert place_ends(values, 4, 2, confidence) == (4, 5)
     assert place_ends(values, 5, 2, confidence) == (4, 5)

@@ -91,7 +91,7 @@ def test_these_series_have_all_kinds_of_blocks() -> None:
     assert sum(1 < length < bound for length, bound in between) >= 4
 
 
-def test_what_does_not_vary_has_blocks_of_one_and_no_spectrum_the_longest(
+def test_constant_series_have_blocks_of_one_and_zero_spectra_the_longest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with np.errstate(all="raise"):

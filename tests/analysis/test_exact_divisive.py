@@ -148,7 +148,7 @@ def test_changes_are_reported_only_below_the_level() -> None:
     assert len(changes_of([step], p * 1.001)) == 1
 
 
-def test_a_chance_of_one_in_eighteen_is_no_change_unless_asked() -> None:
+def test_a_p_value_above_the_level_is_not_a_change() -> None:
     row = np.round(np.random.default_rng(1).standard_normal(10), 1)
     row[5:] += 1.2
     assert changes_of([row]) == ()

@@ -37,7 +37,7 @@ def test_each_sample_is_taken_for_the_middle_of_its_bin() -> None:
     assert [FEW.share_within(at) for at in (10.9, 11, 14.1, 45)] == [0, 0.1, 0.4, 1]
 
 
-def test_a_quantile_is_of_the_next_whole_rank_but_for_rounding() -> None:
+def test_a_quantile_has_the_next_whole_rank_except_for_rounding() -> None:
     expected = {0.0: 11, 0.1: 11, 0.11: 14, 0.4: 14, 0.41: 20.5, 0.6: 20.5, 0.61: 45, 1.0: 45}
     assert {q: FEW.quantile(q) for q in expected} == expected
     # 0.1 · 30 is a little more than 3, and still the third.

@@ -165,7 +165,7 @@ def test_beyond_thirteen_blocks_so_many_patterns_are_drawn(seed: int | None) -> 
     assert found.adjusted[order].tolist() == pytest.approx(np.maximum.accumulate(worst).tolist())
 
 
-def test_up_to_thirteen_blocks_all_patterns_are_taken_whatever_the_seed() -> None:
+def test_up_to_thirteen_blocks_use_all_patterns_regardless_of_the_seed() -> None:
     maxt._signs.cache_clear()
     signs = {tuple(row) for seed in (1, 2) for row in maxt._patterns(13, 5000, seed)[0].tolist()}
     assert len(signs) == 2**12
@@ -214,7 +214,7 @@ def test_signed_ranks_share_ties_and_leave_zeros_and_holes() -> None:
     assert found == [pytest.approx(row, nan_ok=True) for row in expected]
 
 
-def test_what_is_left_by_rounding_alone_is_nothing() -> None:
+def test_residuals_from_rounding_are_zero() -> None:
     statistic = maxt._Statistic(np.array([[1.0, 1e-13, 1.2e-13, -0.9e-13]]), None)
     assert statistic.rest.tolist() == [[1.0, 0.0, 1.2e-13, 0.0]]
 
@@ -250,7 +250,7 @@ def test_surprise_is_exact_at_its_grid_and_straight_between(degrees: int) -> Non
         assert between == pytest.approx(mean, rel=1e-7)
 
 
-def test_what_correlates_wholly_surprises_as_far_as_numbers_tell() -> None:
+def test_full_correlation_has_the_least_representable_p_value() -> None:
     last = math.sqrt(-math.log(1e-16))
     place = last / (6.2 / 1024)
     ends = [float(betainc(1.5, 0.5, math.exp(-((math.floor(place) + more) * 6.2 / 1024) ** 2)))

@@ -110,7 +110,7 @@ def test_a_theta_of_nothing_is_all_but_nothing() -> None:
     assert found.tolist() == pytest.approx(expected, rel=1e-12)
 
 
-def test_what_a_share_exceeds_is_the_distributions_quantile() -> None:
+def test_the_level_that_a_share_exceeds_is_the_distributions_quantile() -> None:
     shapes = (0.3, -0.4, 0.0, 1.2e-9, 1e-9, -1.2e-9, -0.9e-9)
     found = fit_of(shapes, scale=[10.0, 20.0, 30.0, 1.0, 1.0, 1.0, 1.0]).beyond(1e-5)
     ratio = math.log(0.1 / 1e-5)
@@ -123,7 +123,7 @@ def test_what_a_share_exceeds_is_the_distributions_quantile() -> None:
     assert grown[1] != pytest.approx(ratio, rel=1e-9)
 
 
-def test_what_a_share_exceeded_is_the_samples_own_quantile() -> None:
+def test_the_level_that_a_share_exceeded_is_the_samples_quantile() -> None:
     counts = np.array([[5, 3, 1, 1], [5, 4, 1, 0]])
     fit = fit_of([0.1] * 3)._replace(counts=counts, share=np.array([0.2, 0.2, 0.4]))
     # As many and more reach each value: of all 20, 10, 3, 1; without the first boot 10, 5, 1, 0,

@@ -47,7 +47,7 @@ def test_levels_begin_at_the_power_of_ten_that_was_not_exceeded(
     assert (found.chosen, found.misses, found.reason) == (0, 0.03, "")
 
 
-def test_what_has_a_bound_or_too_few_boots_or_thresholds_is_refused_first(
+def test_bounded_tails_and_too_few_boots_or_thresholds_are_refused_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert tail_beyond([], 0.95, "it is bounded") == Tail((), (), None, None, "it is bounded")

@@ -36,7 +36,7 @@ def test_a_pilot_of_blocks_alone_has_one_variance() -> None:
 
 
 @pytest.mark.parametrize("pilot", [3.0, [1.0], [[1.0], [2.0]], np.ones((1, 2, 2))])
-def test_less_than_two_of_anything_is_no_pilot(pilot: object) -> None:
+def test_a_pilot_needs_two_of_each_level(pilot: object) -> None:
     with pytest.raises(ValueError, match="at least two of everything"):
         repeats.level_variances(np.asarray(pilot))
 
@@ -120,7 +120,7 @@ def test_variances_below_zero_count_as_none_in_a_blocks_mean() -> None:
     assert repeats._block_variance((0.5, -2.0, 0.25), (5, 4)) == pytest.approx(0.25 + 0.5 / 20)
 
 
-def test_what_cannot_be_reached_ends_at_a_hundred_thousand_blocks(
+def test_an_unreachable_precision_ends_at_a_hundred_thousand_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(repeats, "t_quantile", lambda confidence, degrees: 2.0)

@@ -48,7 +48,7 @@ def test_values_that_never_differ_sit_on_no_grid_unless_a_finest_step_is_known()
         (2.0, 5.0, 1e-9, 1.0),
     ],
 )
-def test_of_two_values_it_is_the_greatest_common_step(
+def test_the_step_of_two_values_is_their_greatest_common_one(
     less: float, more: float, finest: float, step: float
 ) -> None:
     assert grid_step([less, more, more, less], finest) == pytest.approx(step, rel=1e-6)
@@ -82,7 +82,7 @@ def test_a_decimal_step_is_that_of_the_last_digit(values: list[float], step: flo
     assert decimal_step(values) == pytest.approx(step, rel=1e-12)
 
 
-def test_of_a_value_below_its_step_a_thousandth_is_left() -> None:
+def test_a_value_below_its_step_is_floored_at_a_thousandth() -> None:
     expected = math.log(1000) - math.log(1 - 0.5 / 40)
     assert log_widening(1.0, 0.5, 40.0) == pytest.approx(expected, rel=1e-12)
     assert log_widening(1.0, 0.1, 40.0) == pytest.approx(expected, rel=1e-12)

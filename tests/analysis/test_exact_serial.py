@@ -74,7 +74,7 @@ def test_p_values_are_shares_of_the_same_shuffles(rows: list[list[float]], seed:
     assert found.together == pytest.approx(expected[4], abs=1e-13)
 
 
-def test_what_differs_by_rounding_counts_as_equal_and_by_a_little_more_does_not() -> None:
+def test_values_that_differ_only_by_rounding_count_as_equal() -> None:
     """Exchanging two values that are nearly the same takes 0.8 or 1.25 slacks off the lag."""
     base = [3.0, 1.0, 1.0, 0.0, 2.0, 5.0]
     squares = sum((value - 2.0) ** 2 for value in base)

@@ -37,7 +37,7 @@ def test_none_and_all_are_bounded_from_one_side() -> None:
 
 
 @pytest.mark.parametrize(("count", "total"), [(-1, 5), (6, 5)])
-def test_a_count_that_is_no_part_is_refused(count: int, total: int) -> None:
+def test_a_count_above_its_total_is_refused(count: int, total: int) -> None:
     with pytest.raises(ValueError, match=f"{count} is not from 0 to {total}"):
         exact_share(count, total, 0.9)
 

@@ -72,7 +72,7 @@ def test_a_slow_boot_is_further_off_than_noise_reaches(times: float, slow: bool)
     assert slow_boots([row]).tolist() == [[False] * 5 + [slow]]
 
 
-def test_of_five_boots_none_is_slow() -> None:
+def test_five_boots_are_too_few_for_a_slow_one() -> None:
     assert not slow_boots([[*STEADY[:4], 5.0]]).any()
     assert slow_boots([[*STEADY, 5.0]]).sum() == 1
     assert not slow_boots([[*STEADY[:4], NAN, 5.0]]).any()

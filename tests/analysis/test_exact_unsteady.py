@@ -133,7 +133,7 @@ def at(place: int, shape: Shape = "warm-up", size: int = 64) -> Trend:
     return Trend(shape, parts, None if shape == "no steady state" else place)
 
 
-def test_what_never_changes_does_not_stand_out() -> None:
+def test_constant_series_do_not_deviate() -> None:
     assert not unsteady._stands_out(np.ones(64), at(8), 1)
 
 
@@ -143,7 +143,7 @@ def test_what_never_changes_does_not_stand_out() -> None:
 @pytest.mark.parametrize("shape", ["warm-up", "slowdown", "no steady state"])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize("times", [0.999, 1.001])
-def test_of_few_boots_a_change_must_be_more_than_chance_makes_of_the_steady_half(
+def test_with_few_boots_a_change_must_exceed_chance_in_the_steady_half(
     pattern: list[float], place: int, tests: int, shape: Shape, sign: float, times: float
 ) -> None:
     noise = np.resize(pattern, 64) + 0.1 * np.random.default_rng(2).random(64)

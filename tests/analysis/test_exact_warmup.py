@@ -147,7 +147,7 @@ def test_a_series_is_classified_by_its_stretches(
         assert segment.deviation == pytest.approx(expected.deviation, rel=1e-12)
 
 
-def test_what_is_exactly_as_far_as_alike_is_alike() -> None:
+def test_stretches_exactly_at_the_bound_count_as_alike() -> None:
     # A last stretch of 0 and 2: its deviation is 1. The first is exactly 1 away, on either side.
     for level, shape in ((0.0, "flat"), (2.0, "flat"), (-0.5, "slowdown"), (2.5, "warm-up")):
         values = np.array([level] * 8 + [0.0, 2.0] * 4)

@@ -64,7 +64,7 @@ def test_tares_share_is_the_time_outside_a_jobs_steps(tmp_path: Path) -> None:
     assert facts["from how long a cell on that is at most 2 %"] == pytest.approx(50.0, abs=1e-3)
 
 
-def test_what_takes_too_long_misses_its_goal(tmp_path: Path) -> None:
+def test_a_cell_that_takes_too_long_misses_its_goal(tmp_path: Path) -> None:
     records = recorded(tmp_path, took_s=46.0, steps={"count": {"took_s": 90.0, "caches": []}})
     assert [goal.met for goal in run_goals(CarriedOut(0.0, 1.0, records))] == [False] * 3
 
@@ -96,7 +96,7 @@ def test_memory_that_was_taken_meanwhile_is_reported_after_its_release() -> None
     assert memory_goal(none).met and none.most == 0
 
 
-def test_what_was_swapped_out_is_not_available(tmp_path: Path) -> None:
+def test_swapped_memory_is_not_available(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     text = "MemTotal:   9 kB\nMemAvailable:   4 kB\nSwapTotal: 9 kB\nSwapFree:   2 kB\n"
     meminfo.write_text(text)

@@ -99,7 +99,7 @@ def test_bonnies_fields_are_where_its_manual_says() -> None:
     assert dict(tool_numbers.numbers_of_bonnie(",".join(fields))) == {"put-block": 1024_000.0}
 
 
-def test_what_a_stall_must_show_follows_from_the_schedule() -> None:
+def test_the_expected_stall_follows_from_the_schedule() -> None:
     # A quarter of four seconds is the pause: the upper quarter of times is even from 0 to 1 s.
     assert expected_s(0.75) == 0.0
     assert expected_s(0.9) == pytest.approx(0.6)
@@ -175,7 +175,7 @@ def test_each_goal_is_against_the_peer_that_is_best_in_it() -> None:
     assert not cheap.met
 
 
-def test_what_a_connection_costs_is_of_the_programs_that_were_run_for_it() -> None:
+def test_the_cost_of_a_connection_includes_the_programs_run_for_it() -> None:
     def measure(*_: Any) -> tuple[float, float]:
         busy = "import time\nwhile time.process_time() < 0.2: pass"
         subprocess.run([sys.executable, "-c", busy], check=True)

@@ -32,7 +32,7 @@ def test_each_guest_begins_and_ends_a_round_as_often_as_the_others() -> None:
         assert set(Counter(each[place] for each in rounds).values()) == {4}
 
 
-def test_what_guests_do_is_what_is_compared() -> None:
+def test_guests_run_the_workloads_that_are_compared() -> None:
     assert list(confinement_cost.works(0.2)) == list(confinement_cost.FIGURES)
     for name, given in confinement_cost.works(0.2).items():
         asked = WORKLOADS[name].parameters.model_validate(given)
@@ -40,7 +40,7 @@ def test_what_guests_do_is_what_is_compared() -> None:
         assert confinement_cost.FIGURES[name][0] in named
 
 
-def test_a_guest_that_is_not_confined_is_none() -> None:
+def test_a_guest_without_confinement_is_refused() -> None:
     refused = {"runs_as": {"uid": None, "reason": "its user may not", "sandbox": True}}
     with pytest.raises(Unmeasured, match="its user may not"):
         confinement_cost.require_confined(refused)

@@ -93,7 +93,7 @@ def test_how_haproxys_own_time_is_split_is_a_fact_of_the_run(tmp_path: Path) -> 
     assert proxy_pairs.split("tcg", run) == ()
 
 
-def test_what_speaks_against_equal_arms_counts_whatever_their_interval_is(tmp_path: Path) -> None:
+def test_caveats_against_equal_arms_count_regardless_of_the_interval(tmp_path: Path) -> None:
     good = effects(tmp_path / "run")[0]
     assert proxy_pairs.goal("bare", good).met
     other = proxy_pairs.goal("bare", replace(good, verdict="inconclusive", sentence="slow boots"))
@@ -102,7 +102,7 @@ def test_what_speaks_against_equal_arms_counts_whatever_their_interval_is(tmp_pa
     assert "slow boots" in other.detail
 
 
-def test_a_metric_that_is_missing_of_a_size_is_no_equivalence(tmp_path: Path) -> None:
+def test_a_metric_missing_for_one_size_is_not_equivalent(tmp_path: Path) -> None:
     found = effects(tmp_path / "run")
     assert set(proxy_pairs.judged(found)) == {(s, m) for s in SIZES for m in proxy_pairs.JUDGED}
     lacking = [e for e in found if (proxy_pairs.size_of(e), e.key.metric) != (0, "connections")]
@@ -110,7 +110,7 @@ def test_a_metric_that_is_missing_of_a_size_is_no_equivalence(tmp_path: Path) ->
         proxy_pairs.result("bare", lacking, 2, 8)
 
 
-def test_the_judged_rate_is_observed_whatever_the_limit_was() -> None:
+def test_the_judged_rate_is_observed_for_every_limit() -> None:
     workload = WORKLOADS["proxy"]
     for direct in (140.0, 1000.0):
         values = workload.observe(workload.parameters(), summed(proxied_result(direct=direct)))

@@ -14,7 +14,7 @@ from benchmarks.scaling import Size, axes, exponent
 
 
 @pytest.mark.parametrize("wanted", [0.5, 1.0, 1.5, 2.0])
-def test_an_exponent_is_found_whatever_the_smallest_size_costs(wanted: float) -> None:
+def test_an_exponent_is_found_for_any_cost_of_the_smallest_size(wanted: float) -> None:
     sizes = (10, 100, 1_000, 10_000)
     values = [7.0 + 0.01 * (size - 10) ** wanted for size in sizes]
     assert exponent(sizes, values, noise=0.001) == pytest.approx(wanted)
@@ -27,7 +27,7 @@ def test_a_quadratic_part_shows_though_a_linear_one_hides_it_at_small_sizes() ->
     assert found is not None and found > scaling.MOST_EXPONENT
 
 
-def test_what_hardly_grows_has_no_exponent() -> None:
+def test_nearly_constant_costs_have_no_exponent() -> None:
     assert exponent((10, 100, 1_000), (1.0, 1.01, 1.02), noise=0.03) is None
 
 
@@ -51,7 +51,7 @@ def test_every_axis_reaches_the_stated_sizes() -> None:
     }
 
 
-def test_a_short_run_shows_each_goal_and_nothing_of_an_older_result(tmp_path: Path) -> None:
+def test_a_short_run_shows_its_goals_and_none_of_an_older_result(tmp_path: Path) -> None:
     goals = (Goal("start", "a limit", 0.4, 0.3, "s"), Goal("boot", "QEMU", 0.1, 0.2, "s"))
     began = time.time()
     assert finish(Result("placement_scale", goals), {}, tmp_path) == 1

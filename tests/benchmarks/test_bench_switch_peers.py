@@ -48,7 +48,7 @@ def test_a_factor_counts_to_either_side(ratio: float, found: float, met: bool) -
     assert judged.met is met
 
 
-def test_what_is_not_here_is_named(
+def test_missing_peers_are_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, agent_program: Path
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)

@@ -64,7 +64,7 @@ def test_the_guilty_commit_is_found(runs: Path, tmp_path: Path) -> None:
     assert f"commit {GUILTY}" in bisected.split("is the first bad commit")[1], bisected
 
 
-def test_what_is_open_is_left_out_and_what_cannot_be_compared_ends_the_search(
+def test_open_gates_skip_a_commit_and_incomparable_runs_end_the_search(
     runs: Path, tmp_path: Path
 ) -> None:
     noisy = one_run(tmp_path, 9, 1.03, 0.05)
@@ -80,7 +80,7 @@ def test_what_is_open_is_left_out_and_what_cannot_be_compared_ends_the_search(
     assert found == [125, 3, 128, 128]
 
 
-def test_what_is_typed_wrong_calls_no_commit_bad(runs: Path) -> None:
+def test_a_typing_mistake_does_not_mark_a_commit_as_bad(runs: Path) -> None:
     words = ("compare", runs / "r0", runs / "r1", "--gate", GATE, "--flor", "latency=1 %")
     # git takes 2 for bad, as it takes all below 128 but 125.
     assert tare(*words, "--bisect").returncode == 128

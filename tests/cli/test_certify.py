@@ -79,7 +79,7 @@ def test_a_dry_run_prints_every_call_that_writes_and_makes_nothing(
         (("certify", "qemu", "--check", "no-such-file"), "only reads a file"),
     ],
 )
-def test_what_cannot_be_done_is_refused_before_anything_starts(
+def test_impossible_requests_are_refused_before_anything_starts(
     words: tuple[str, ...], message: str
 ) -> None:
     done = tare(*words)

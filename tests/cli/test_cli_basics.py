@@ -41,7 +41,7 @@ def test_shells_can_complete() -> None:
     assert "--install-completion" in tare("--help").stdout
 
 
-def test_what_a_study_may_name_is_listed() -> None:
+def test_workloads_and_platforms_are_listed() -> None:
     done = tare("workloads")
     listed = dict(line.split("\t") for line in done.stdout.splitlines())
     assert set(listed) == set(installed().workloads) and all(listed.values())

@@ -47,7 +47,7 @@ def test_a_lost_arm_ends_with_1_and_a_lacking_host_with_0(
 
 
 @pytest.mark.parametrize("sure", [True, False])
-async def test_a_trial_of_a_container_that_went_wrong_is_no_lack_of_the_host(
+async def test_a_failed_container_trial_does_not_count_as_missing_on_the_host(
     sure: bool, monkeypatch: pytest.MonkeyPatch, context: Context
 ) -> None:
     async def tried(*_: object) -> tuple[Trial, ...]:

@@ -76,7 +76,7 @@ def test_a_run_without_its_first_event_cannot_be_resumed(tmp_path: Path) -> None
     assert "tare run STUDY --out FOLDER" in message
 
 
-def test_an_empty_description_is_no_machine(tmp_path: Path) -> None:
+def test_an_empty_description_is_refused(tmp_path: Path) -> None:
     empty = tmp_path / "web1.xml"
     empty.write_text("\n")
     assert f"{empty}: is empty" in refused("import", empty)

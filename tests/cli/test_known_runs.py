@@ -80,7 +80,7 @@ def test_a_folder_that_holds_another_run_by_now_is_not_taken_for_the_one_before(
     assert not any(is_there(run) for run in known_runs(STUDY))
 
 
-def test_what_ends_is_noted_once_and_damage_passed_over(tmp_path: Path) -> None:
+def test_a_finished_run_is_noted_once_and_damaged_lines_are_skipped(tmp_path: Path) -> None:
     folder = a_run(tmp_path, 1)
     finished = read_fold(folder / "events.jsonl").ended
     assert finished is not None

@@ -107,7 +107,7 @@ def test_no_more_than_the_first_twenty_lines_are_named() -> None:
         (IMPOSSIBLE / 2, "ok"),
     ],
 )
-def test_what_no_machine_can_have_had_is_withheld(value: float, status: str) -> None:
+def test_impossible_values_are_withheld(value: float, status: str) -> None:
     done = CellFinished(cell="b001/bare/alone/tick", status="ok")
     metric = Metric("rate", "1/s", "higher", headline=True)
     found, reason = possible(done, [Observation("subject", metric, each) for each in (1.0, value)])

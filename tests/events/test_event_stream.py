@@ -61,7 +61,7 @@ def write(path: Path, happened: list[Event]) -> None:
 
 
 @given(st.lists(events, min_size=1, max_size=8))
-def test_what_was_appended_is_read_back(
+def test_appended_events_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, happened: list[Event]
 ) -> None:
     path = tmp_path_factory.mktemp("run") / "events.jsonl"

@@ -30,7 +30,7 @@ def figures(draw: st.DrawFn) -> HypervisorFigure:
 
 
 @given(st.lists(figures(), min_size=1, max_size=3), st.floats(0, 1e6))
-def test_what_went_into_events_comes_back(
+def test_figures_in_events_are_read_back(
     figures_in: list[HypervisorFigure], resolution: float
 ) -> None:
     whole = HypervisorFigures("a source", resolution, "interval", tuple(figures_in))
@@ -62,7 +62,7 @@ def test_a_value_that_stands_for_more_counts_for_more() -> None:
         ("w", (1.0,), (0.0,), (0.0,)),
     ],
 )
-def test_what_is_no_figure_is_refused(
+def test_invalid_figures_are_refused(
     name: str, values: tuple[float, ...], of: tuple[float, ...], weights: tuple[float, ...]
 ) -> None:
     with pytest.raises(ValueError, match=name):
@@ -77,7 +77,7 @@ OLD: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("fact", OLD)
-def test_what_runs_of_old_hold_is_left_alone(fact: dict[str, Any]) -> None:
+def test_the_old_form_of_figures_is_ignored(fact: dict[str, Any]) -> None:
     assert hypervisor_figures({FACT: fact}) is None
 
 
@@ -88,7 +88,7 @@ json_values = st.recursive(
 
 
 @given(json_values, json_values)
-def test_whatever_events_hold_is_figures_or_nothing(one: Any, other: Any) -> None:
+def test_any_content_of_events_is_read_as_figures_or_ignored(one: Any, other: Any) -> None:
     whole = {"source": one, "resolution_s": other, "each": one, "figures": other}
     figure = {"name": "w", "words": one, "unit": one, "values": other, "of": other, "weights": one}
     figured = {"source": "s", "resolution_s": 1, "each": "vCPU", "figures": [figure, one]}

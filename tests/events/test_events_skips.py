@@ -28,7 +28,7 @@ def test_one_workload_keeps_its_name_in_the_reason() -> None:
     assert line == Line("a / fio, b / fio", f"fio {DISK}", "")
 
 
-def test_what_to_do_about_it_is_part_of_the_reason() -> None:
+def test_remedies_are_part_of_the_reason() -> None:
     parts = [LeftOut(arm, None, None, "no KVM", f"to {arm}") for arm in "ab"]
     assert [line.hint for line in lines_of(parts)] == ["to a", "to b"]
     assert lines_of([*parts[:1], *parts[:1]]) == [Line("a", "no KVM", "to a")]

@@ -39,7 +39,7 @@ def folded(*events: Event) -> Fold:
     )
 
 
-def test_what_was_under_way_when_the_process_ended_is_not_finished() -> None:
+def test_a_cell_interrupted_by_the_end_of_the_process_is_not_finished() -> None:
     done = CellFinished(cell=CELL, status="ok")
     assert list(folded(started(), done).finished) == [CELL]
     assert not folded(started(), RESUMED, done).finished

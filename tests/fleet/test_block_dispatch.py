@@ -43,7 +43,7 @@ def test_every_block_is_done_once_though_hosts_lose_theirs(
         )
 
 
-def test_what_was_finished_before_is_not_dealt_out_again() -> None:
+def test_finished_blocks_are_not_dispatched_again() -> None:
     deal = Deal("split", ["a", "b"], 4, finished=[1, 3])
     assert [deal.take("b"), deal.take("a"), deal.take("a")] == [2, 4, None]
 

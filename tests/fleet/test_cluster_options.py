@@ -40,7 +40,7 @@ ADDRESSES = [
 
 
 @pytest.mark.parametrize(("address", "text", "hint"), ADDRESSES)
-def test_what_is_no_cluster_is_refused(address: str, text: str, hint: str) -> None:
+def test_invalid_cluster_addresses_are_refused(address: str, text: str, hint: str) -> None:
     with pytest.raises(InputError) as refused:
         fleet.choice_of(address, None, None, None, wait=False)
     assert text in refused.value.message and hint in refused.value.hint
@@ -152,7 +152,7 @@ def test_certificates_are_used_where_they_are_and_refused_where_they_are_not(
     assert choice.security is None
 
 
-def test_a_file_that_is_no_certificate_is_named(tmp_path: Path) -> None:
+def test_an_invalid_certificate_file_is_named(tmp_path: Path) -> None:
     ca, cert, key = pems(tmp_path)
     other = pems(tmp_path, "other-")[2]
     text, none = tmp_path / "text", tmp_path / "none"

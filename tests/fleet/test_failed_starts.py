@@ -88,14 +88,14 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
         ("lost", None, HostGone, "dropped the work of h1"),
     ],
 )
-async def test_what_dask_says_of_the_work_is_not_waited_for(
+async def test_a_failed_dask_task_ends_the_attempt_at_once(
     status: str, error: Exception | None, kind: type[Exception], text: str
 ) -> None:
     with pytest.raises(kind, match=text):
         await asyncio.wait_for(heard(attempt(Mute(), status, error)), 5)
 
 
-async def test_a_worker_that_says_what_nobody_knows_is_refused() -> None:
+async def test_a_worker_with_unknown_messages_is_refused() -> None:
     words = {"kind": "hello", "worker": "tcp://w1", "versions": {}, "of-a-later-version": 1}
     with pytest.raises(PartRefused, match="this version of Tare does not know"):
         await asyncio.wait_for(heard(attempt(Mute(words))), 5)

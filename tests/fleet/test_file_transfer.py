@@ -52,6 +52,6 @@ def test_paths_out_of_the_folder_are_refused(path: str, tmp_path: Path) -> None:
 @given(
     settings=st.dictionaries(st.text(max_size=8), st.text(max_size=8) | st.integers(), max_size=5)
 )
-def test_what_is_no_message_is_refused(settings: dict[str, object]) -> None:
+def test_invalid_messages_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         FROM_HOST.validate_python(settings)

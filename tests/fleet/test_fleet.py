@@ -271,7 +271,7 @@ async def test_a_scheduler_that_dies_leaves_a_run_that_resumes(
         (("h1", "h2"), "", "does not define how 2 hosts share it"),
     ],
 )
-async def test_what_a_cluster_cannot_carry_out_is_refused_before_anything_starts(
+async def test_a_study_that_the_cluster_cannot_run_is_refused_before_anything_starts(
     hosts: tuple[str, ...], more: str, text: str, tmp_path: Path
 ) -> None:
     async with connecting.scheduler("tcp://127.0.0.1:0") as serving, AsyncExitStack() as held:

@@ -33,7 +33,7 @@ def test_no_name_would_be_every_address_and_is_refused(address: str) -> None:
 @pytest.mark.parametrize(
     "address", ["8786", "10.0.0.1:8786", "tcp://a", "tcp://a:65536", "udp://a:1"]
 )
-def test_what_is_no_address_is_refused(address: str) -> None:
+def test_invalid_addresses_are_refused(address: str) -> None:
     with pytest.raises(InputError, match="is not a scheduler's address"):
         fleet.scheduler(address)
 

@@ -64,7 +64,7 @@ async def test_a_worker_without_a_file_of_the_study_is_left_out_at_once(
     assert "next try" not in shown.getvalue()
 
 
-def test_what_a_study_boots_is_found_in_all_its_places(tmp_path: Path) -> None:
+def test_files_that_a_study_boots_are_found_in_all_its_keys(tmp_path: Path) -> None:
     stored = {
         "kernel": "/k/vmlinuz",
         "lab": {"xen": "/x/xen.gz", "kernel": "generic", "qemu": "/q/qemu", "release": None},

@@ -111,7 +111,7 @@ def test_ctrl_c_while_waiting_for_a_cluster_names_the_resume_command(tmp_path: P
 
 
 @pytest.mark.parametrize("command", ["run", "resume"])
-def test_what_waits_for_boots_is_not_shared(command: str, tmp_path: Path) -> None:
+def test_a_run_that_waits_for_boots_is_not_shared(command: str, tmp_path: Path) -> None:
     what = study_file(tmp_path, 2) if command == "run" else begun(tmp_path / "run")
     result = tare(command, what, "--wait", "--cluster", CLUSTER)
     assert result.returncode == 2, result

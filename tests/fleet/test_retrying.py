@@ -80,7 +80,7 @@ async def test_a_host_that_another_run_still_holds_takes_part_once_it_lets_go(
     assert "left out" not in shown.getvalue()
 
 
-async def test_what_other_hosts_measure_gives_a_failing_one_no_further_tries(
+async def test_progress_of_other_hosts_does_not_renew_the_tries_of_a_failing_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TARE_STUB_CELL_S", "0.2")

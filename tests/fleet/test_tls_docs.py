@@ -22,7 +22,7 @@ def context(place: Path, name: str, purpose: ssl.Purpose) -> ssl.SSLContext:
     return made
 
 
-def test_what_the_docs_make_lets_both_sides_trust_each_other(tmp_path: Path) -> None:
+def test_certificates_made_by_the_docs_let_both_sides_trust_each_other(tmp_path: Path) -> None:
     (words,) = re.findall(r"```sh\n([^`]*openssl[^`]*)```", DOCS.read_text())
     subprocess.run(["sh", "-ec", words], cwd=tmp_path, check=True, capture_output=True)
     for name in ("scheduler", "worker", "controller"):

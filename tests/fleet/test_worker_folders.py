@@ -55,7 +55,7 @@ def test_it_is_gone_afterwards(places: Path) -> None:
     assert not list(places.iterdir())
 
 
-def test_what_a_killed_process_left_goes_with_the_next_and_what_lives_stays(places: Path) -> None:
+def test_folders_of_killed_processes_are_removed_and_those_in_use_stay(places: Path) -> None:
     (places / "tare-part-of-another-kind").symlink_to(places)
     dead, left, _ = holding()
     killed(dead)

@@ -98,7 +98,7 @@ async def test_the_process_of_an_entry_is_killed(host: Host, ledger: Ledger) -> 
 BREEDER = "read _; sleep 300 & read _"
 
 
-async def test_what_begins_while_its_parent_is_killed_is_killed_as_well(
+async def test_processes_started_while_their_parent_is_killed_are_killed_too(
     host: Host, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token, pipe = f"breeding-{os.getpid()}", asyncio.subprocess.PIPE
@@ -201,14 +201,18 @@ async def test_a_link_is_removed_and_not_followed(
     assert foreign.is_dir()
 
 
-async def test_what_no_installed_platform_made_stays(host: Host, ledger: Ledger) -> None:
+async def test_resources_of_platforms_that_are_not_installed_stay(
+    host: Host, ledger: Ledger
+) -> None:
     ledger.record("jail", id="tare-r1-1-subject")
     (message,) = await clean(host, ledger, {})
     assert message.startswith("Could not undo jail tare-r1-1-subject: the extension that made it")
     assert len(ledger.open_entries()) == 1
 
 
-async def test_what_cannot_be_undone_stays_in_the_ledger(host: Host, ledger: Ledger) -> None:
+async def test_resources_that_cannot_be_removed_stay_in_the_ledger(
+    host: Host, ledger: Ledger
+) -> None:
     ledger.record("setting", path="/proc/sys/kernel/ostype", before="Minix", value="Linux")
     (message,) = await clean(host, ledger, {})
     assert message.startswith("Could not undo setting /proc/sys/kernel/ostype")

@@ -98,7 +98,7 @@ BUCKETS = st.dictionaries(
 
 
 @given(BUCKETS, st.integers(0, 9))
-def test_what_the_kernel_writes_is_read_back(
+def test_the_kernels_output_is_parsed(
     counts: dict[tuple[int, int, int], tuple[int, int]], dropped: int
 ) -> None:
     lines = [
@@ -140,7 +140,7 @@ def test_types_of_fields_are_those_of_the_events_format() -> None:
         _layout_of({"common_pid": "int"})
 
 
-def test_reasons_of_arm64_that_are_no_trap_come_after_its_classes() -> None:
+def test_arm64_exit_reasons_other_than_traps_follow_its_classes() -> None:
     layout = _layout_of({"ret": "int", "esr_ec": "unsigned int"})
     assert layout.isa_of({}) == "arm64"
     assert layout.reason_of({"ret": 2, "esr_ec": 0x24}) == 0x24

@@ -54,7 +54,9 @@ async def test_a_machine_that_is_gone_is_tried_once_for_all_that_is_in_it(ledger
     ledger.close()
 
 
-async def test_one_thing_that_does_not_end_is_no_reason_to_leave_the_others(ledger: Ledger) -> None:
+async def test_a_process_that_does_not_end_does_not_stop_the_cleanup_of_others(
+    ledger: Ledger,
+) -> None:
     in_machines(ledger, "me@there")
     tried: list[int] = []
 

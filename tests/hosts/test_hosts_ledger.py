@@ -33,7 +33,7 @@ def act(ledger: Ledger, actions: list[tuple[str, int, dict[str, Any]]]) -> None:
 
 @given(actions=ACTIONS)
 @settings(max_examples=40, deadline=None)
-def test_what_was_written_is_read_back(
+def test_entries_are_read_back(
     tmp_path_factory: pytest.TempPathFactory, actions: list[Any]
 ) -> None:
     path = tmp_path_factory.mktemp("ledger") / "run.jsonl"

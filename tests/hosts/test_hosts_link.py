@@ -35,7 +35,7 @@ def test_noise_is_refused_or_awaits_more(data: bytes) -> None:
         assert "bytes" in str(error)
 
 
-def test_a_login_that_prints_is_no_frame() -> None:
+def test_text_printed_at_login_is_not_a_frame() -> None:
     with pytest.raises(ValueError, match="a frame of"):
         Decoder().feed(b"Welcome to the machine!\n")
 
@@ -94,7 +94,7 @@ def test_everything_arrives_once_and_in_order(steps: list[tuple[str, int]]) -> N
     assert ends["a"].taken == sent["b"]
 
 
-def test_what_comes_behind_a_gap_is_never_taken_nor_passed_over_in_silence() -> None:
+def test_frames_after_a_gap_are_refused_with_an_error() -> None:
     link = Link()
     assert link.is_new(Frame(DATA, 1, b""))
     with pytest.raises(Gap, match="frame 3 came instead of 2"):

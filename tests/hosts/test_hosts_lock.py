@@ -54,7 +54,7 @@ def test_two_state_folders_share_one_lock(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="to be two users needs root")
-def test_two_users_share_one_lock_whoever_made_it(
+def test_two_users_share_one_lock_regardless_of_its_owner(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As /run/lock and /tmp are: for all, and sticky, where fs.protected_regular counts.

@@ -70,7 +70,7 @@ COUNTS = st.integers(0, 10**8)
 @given(
     st.lists(st.tuples(st.integers(0, 4000), st.integers(1, 10**7), st.floats(0, 1), *[COUNTS] * 5))
 )
-def test_what_osnoise_writes_is_read_back(
+def test_output_of_osnoise_is_parsed(
     lines: list[tuple[int, int, float, int, int, int, int, int]],
 ) -> None:
     text, taken = "", dict[int, int]()
@@ -189,7 +189,7 @@ async def test_osnoise_measures_firmware_itself_where_it_can_switch_interrupts_o
     assert [run["running"] for run in tree.runs if "running" in run] == ["osnoise", "osnoise"]
 
 
-async def test_a_cpu_that_osnoise_says_nothing_of_is_missing(tree: Tree, ledger: Ledger) -> None:
+async def test_a_cpu_without_output_of_osnoise_is_an_error(tree: Tree, ledger: Ledger) -> None:
     with pytest.raises(NoTracing, match=r"nothing of CPU 2 within 2 s"):
         await measure_noise(LocalHost(), ledger, [0, 2], 2.0)
     assert tree.shared() == SHARED and not ledger.open_entries()

@@ -29,7 +29,7 @@ def host(agent_program: Path) -> LocalHost:
 
 
 @pytest.mark.parametrize("script", FLOODS.values(), ids=FLOODS)
-async def test_a_process_whose_output_nobody_reads_ends_when_it_is_asked_to(
+async def test_a_process_with_unread_output_ends_on_request(
     host: LocalHost, tmp_path: Path, script: str
 ) -> None:
     with Ledger(tmp_path / "ledger.jsonl") as ledger:
@@ -41,7 +41,7 @@ async def test_a_process_whose_output_nobody_reads_ends_when_it_is_asked_to(
         assert process.returncode is not None and not ledger.open_entries()
 
 
-async def test_what_ends_by_itself_is_seen_though_nobody_reads_its_output(
+async def test_the_exit_of_a_process_with_unread_output_is_noticed(
     host: LocalHost, tmp_path: Path
 ) -> None:
     with Ledger(tmp_path / "ledger.jsonl") as ledger:

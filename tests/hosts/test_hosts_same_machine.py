@@ -65,7 +65,7 @@ def test_process_namespace_distinguishes_containers_without_machine_id() -> None
     assert of(here) != of(replace(here, namespace="pid:[4026532999]"))
 
 
-def test_what_is_not_known_is_not_the_same() -> None:
+def test_unknown_identities_are_not_the_same_machine() -> None:
     assert of(Fake(boot="")) == of(Fake(machine_id="", namespace="")) == ""
 
 

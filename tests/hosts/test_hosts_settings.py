@@ -11,7 +11,7 @@ from tare.hosts import Ledger, LocalHost
 from tare.hosts.ledger.settings import FileSetting, changed, held_unaltered
 
 
-async def test_what_somebody_else_sets_meanwhile_is_noticed_and_left(tmp_path: Path) -> None:
+async def test_a_setting_changed_by_others_is_reported_and_kept(tmp_path: Path) -> None:
     host, setting = LocalHost(), tmp_path / "sched_rt_runtime_us"
     setting.write_text("950000\n")
     with Ledger(tmp_path / "ledger") as ledger:
@@ -27,7 +27,7 @@ async def test_what_somebody_else_sets_meanwhile_is_noticed_and_left(tmp_path: P
         await held_unaltered(host, ledger)
 
 
-async def test_a_setting_is_set_again_for_whoever_comes_next(tmp_path: Path) -> None:
+async def test_a_setting_is_applied_again_for_the_next_user(tmp_path: Path) -> None:
     host, setting = LocalHost(), tmp_path / "sched_rt_runtime_us"
     setting.write_text("950000\n")
     with Ledger(tmp_path / "ledger") as ledger:

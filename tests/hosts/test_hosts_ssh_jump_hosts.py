@@ -236,7 +236,7 @@ async def test_failure_names_the_hop_that_it_is_about(
     assert answer.startswith(f"{ME}@vm:{port} cannot be reached from {bastion}: ")
 
 
-async def test_a_host_that_lets_nobody_through(sshd: Sshd, tmp_path: Path) -> None:
+async def test_a_jump_host_that_refuses_forwarding_is_reported(sshd: Sshd, tmp_path: Path) -> None:
     with serving(tmp_path / "closed") as closed:
         closed.stop()
         with (closed.folder / "config").open("a") as config:
@@ -251,7 +251,7 @@ async def test_a_host_that_lets_nobody_through(sshd: Sshd, tmp_path: Path) -> No
         assert "AllowTcpForwarding" in caught.value.hint
 
 
-def test_what_a_study_says_goes_before(tmp_path: Path) -> None:
+def test_a_studys_settings_override_the_ssh_configuration(tmp_path: Path) -> None:
     config = (
         "Host vm\n  HostName 10.0.0.5\n  User me\n  Port 2222\n  ProxyJump a,b@c:23\n"
         "  HostKeyAlias the-vm\n  IdentityFile ~/one\n  IdentitiesOnly yes\n"
@@ -273,7 +273,7 @@ def test_what_a_study_says_goes_before(tmp_path: Path) -> None:
     assert [(each.key, each.password_env) for each in other.jumps] == [(Path("k"), None)] * 2
 
 
-def test_what_is_not_done_of_a_configuration_is_refused(tmp_path: Path) -> None:
+def test_unsupported_ssh_configuration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="leads from a back to a"):
         found(tmp_path, "Host vm b\n  ProxyJump a\nHost a\n  ProxyJump b\n")
     with pytest.raises(InputError, match=r"ssh_config line 2: Invalid Port"):

@@ -154,7 +154,7 @@ async def test_a_killed_keeper_takes_its_processes_along(sshd: Sshd, agent_progr
         assert not folder.exists()
 
 
-async def test_nobody_waits_for_what_was_broken_off_with_all_else(
+async def test_cancelled_requests_do_not_delay_the_end_of_the_loop(
     sshd: Sshd, agent_program: Path
 ) -> None:
     """End as an event loop that ends early: it cancels all tasks, even those awaiting an answer."""

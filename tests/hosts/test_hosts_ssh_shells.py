@@ -112,7 +112,9 @@ async def test_output_of_a_start_up_file_is_ignored(
         "sleep 1; echo slow",
     ],
 )
-async def test_whatever_it_is(noise: str, tmp_path: Path, agent_program: Path) -> None:
+async def test_any_login_shell_output_is_tolerated(
+    noise: str, tmp_path: Path, agent_program: Path
+) -> None:
     with login_shell(tmp_path, "/bin/bash", f"{noise}\n") as sshd:
         await use_everything(sshd, agent_program, tmp_path)
 

@@ -116,7 +116,7 @@ NAMES = st.text("abcdefgh_0123456789.", min_size=1, max_size=12).map(lambda name
         )
     )
 )  # fmt: skip
-def test_what_the_kernel_writes_is_read_back(
+def test_the_kernels_output_is_parsed(
     events: list[tuple[int, int, int, str, list[str]]],
 ) -> None:
     text = ""

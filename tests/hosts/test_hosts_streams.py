@@ -41,7 +41,7 @@ async def test_a_socket_carries_much_both_ways(host: Host, tmp_path: Path) -> No
         await writer.wait_closed()
 
 
-async def test_what_is_written_can_be_drained_to_its_last_byte(host: Host, tmp_path: Path) -> None:
+async def test_written_data_can_be_drained_to_the_last_byte(host: Host, tmp_path: Path) -> None:
     reads = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -45,7 +45,7 @@ def test_every_snapshot_has_its_table() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_read_agrees_with_hwloc(name: str) -> None:
+def test_the_topology_agrees_with_hwloc(name: str) -> None:
     cpus, theirs = snapshot(name), HWLOC[name]
     assert cpus.online == cpu_list(theirs["cpus"])
     assert {tuple(sorted(cpus.core(cpu))) for cpu in cpus.online} == listed(theirs["cores"])
@@ -209,7 +209,7 @@ def test_where_no_cpu_may_be_used_the_reason_is_named(answer: str, why: str) -> 
         read_topology(answer)
 
 
-def test_what_may_be_used_now_follows_hotplug_and_the_control_group() -> None:
+def test_usable_cpus_follow_hotplug_and_the_control_group() -> None:
     cpus = read({f"{CPU}/isolated": "3"})
     look = f"{CPU}/online:{{}}\n/proc/self/status:Cpus_allowed_list:\t{{}}\n{KERNEL_ALLOWS}:{{}}"
     assert now_usable(look.format("0-3", "0-2", "0-3"), cpus) == (0, 1, 2, 3)

@@ -123,7 +123,7 @@ def test_rows_become_columns_in_order_of_time() -> None:
     assert all(column.size == 0 for column in as_columns([]).values())
 
 
-def test_a_mount_of_tares_own_is_nobodys_place_to_trace() -> None:
+def test_a_tracefs_mounted_by_tare_is_not_used_by_others() -> None:
     mounts = "tracefs /tmp/tare-1a2b tracefs rw,nosuid 0 0\nproc /proc proc rw 0 0\n"
     assert mounted_at(mounts, "tracefs") is None
     elsewhere = mounts + "tracefs /sys/kernel/tracing tracefs rw 0 0\n"
@@ -195,7 +195,7 @@ async def test_a_host_whose_time_is_not_its_own_is_left_alone_while_it_is_record
 
 
 @needs_root
-async def test_what_is_being_read_when_a_recording_ends_is_kept(
+async def test_data_being_read_at_the_end_of_a_recording_is_kept(
     host: Host, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, ended, finished = asyncio.Event(), asyncio.Event(), []

@@ -157,7 +157,7 @@ async def test_process_that_survives_kill_is_reported(
                     await running.kill()
 
 
-async def test_waiting_for_an_answer_does_not_count_while_there_is_no_connection(
+async def test_time_without_a_connection_does_not_count_as_waiting_for_an_answer(
     sshd: Sshd, agent_program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "ANSWER_S", 1.0)

@@ -36,7 +36,7 @@ class Heard:
 
 
 @pytest.mark.parametrize("whole", [pytest.param(False, id="pipe"), pytest.param(True, id="socket")])
-async def test_a_forgotten_stream_is_ended_by_its_loop_and_not_by_whoever_collects(
+async def test_an_unclosed_stream_is_ended_by_its_loop_and_not_by_the_collecting_thread(
     whole: bool,
 ) -> None:
     heard = Heard()
@@ -50,7 +50,7 @@ async def test_a_forgotten_stream_is_ended_by_its_loop_and_not_by_whoever_collec
     assert heard.said == [({"op": "drop" if whole else "end", "stream": 6}, threading.get_ident())]
 
 
-async def test_an_error_that_nobody_waits_for_is_not_reported_as_never_retrieved() -> None:
+async def test_an_unawaited_error_is_not_reported_as_never_retrieved() -> None:
     """Also if the collector finds the future of the error before its protocol."""
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
@@ -100,7 +100,7 @@ def collected() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("collected")
-async def test_frames_keep_their_order_whoever_collects(
+async def test_frames_keep_their_order_in_any_collecting_thread(
     sshd: Sshd, agent_program: Path, tmp_path: Path
 ) -> None:
     notices: list[str] = []

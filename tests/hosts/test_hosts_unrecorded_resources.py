@@ -68,7 +68,7 @@ def test_each_kind_is_found_by_its_name_and_nothing_else(root: Path) -> None:
     assert found(root) == ALL
 
 
-def test_what_a_ledger_of_this_user_lists_is_left_to_that(root: Path) -> None:
+def test_resources_in_a_ledger_of_this_user_are_not_listed(root: Path) -> None:
     with Ledger(ledger_path("dead")) as ledger:
         ledger.record("link", name="tare-br0")
         ledger.record("process", token="abc123", command="qemu")
@@ -77,7 +77,7 @@ def test_what_a_ledger_of_this_user_lists_is_left_to_that(root: Path) -> None:
     ]
 
 
-def test_what_a_running_tare_with_another_state_folder_lists_is_not_found(
+def test_resources_of_a_running_tare_with_another_state_folder_are_not_listed(
     root: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "others" / "tare" / "ledgers" / "run.jsonl"
@@ -92,7 +92,7 @@ def test_what_a_running_tare_with_another_state_folder_lists_is_not_found(
     assert "network interface tare-br0" in left
 
 
-async def test_what_cannot_be_undone_is_counted_as_left(
+async def test_resources_that_cannot_be_removed_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stuck = tmp_path / "tare-stuck"

@@ -108,7 +108,9 @@ async def test_without_lists_or_keys_the_message_names_the_remedy(
     assert "apt-get install --no-remove debian-archive-keyring" in caught.value.hint
 
 
-async def test_a_releases_kernel_is_asked_of_its_lists_whatever_runs_here(tmp_path: Path) -> None:
+async def test_a_releases_kernel_comes_from_its_lists_regardless_of_the_host(
+    tmp_path: Path,
+) -> None:
     asked = ("-o", f"Dir::State::Lists={tmp_path}")
     archive = Archive("trixie", asked, tmp_path)
     held = {

@@ -109,7 +109,7 @@ def age(folder: Path, days: float) -> None:
     os.utime(folder, (then, then))
 
 
-async def test_what_nobody_used_for_a_month_goes_when_something_new_is_built(
+async def test_entries_unused_for_a_month_are_removed_at_the_next_build(
     kernel: Path, agent: Path, tmp_path: Path
 ) -> None:
     cache = tmp_path / "cache"
@@ -152,7 +152,9 @@ async def test_a_kernel_without_a_needed_module_is_refused(
     assert "generic" in error.value.hint
 
 
-async def test_what_cannot_be_extracted_boots_as_it_is(agent: Path, tmp_path: Path) -> None:
+async def test_a_kernel_that_cannot_be_extracted_boots_unchanged(
+    agent: Path, tmp_path: Path
+) -> None:
     kernel = tmp_path / "vmlinuz"
     kernel.write_bytes(fakes.bzimage(b"what" + bytes(60)))
     image = await build(kernel, agent, tmp_path / "cache")

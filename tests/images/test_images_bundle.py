@@ -174,7 +174,7 @@ def nothing_imported(cache: Path) -> bool:
     return left == []
 
 
-async def test_what_was_exported_is_used_on_a_host_without_apt(
+async def test_an_imported_bundle_is_used_on_a_host_without_apt(
     bundle: bytes, tmp_path: Path
 ) -> None:
     cache = await imported(bundle, tmp_path)
@@ -304,7 +304,7 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-async def test_what_is_wrong_is_one_clear_error_and_nothing_is_imported(
+async def test_a_faulty_bundle_is_one_clear_error_and_nothing_is_imported(
     bundle: bytes, tmp_path: Path, name: str
 ) -> None:
     change, message = WRONG[name]
@@ -315,7 +315,7 @@ async def test_what_is_wrong_is_one_clear_error_and_nothing_is_imported(
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", packed(b"x" * 2000)])
-async def test_what_is_no_bundle_is_called_that(tmp_path: Path, content: bytes) -> None:
+async def test_a_file_that_is_not_a_bundle_is_refused(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(InputError, match="is not a bundle of Tare"):
         await imported(content, tmp_path)
     assert nothing_imported(tmp_path / "cache")
@@ -424,7 +424,7 @@ async def test_an_import_needs_room_and_says_how_much(
 
 
 @pytest.mark.parametrize("what", ["kernel rt", "toolbox base"])
-async def test_what_is_damaged_after_its_import_is_not_used(
+async def test_entries_damaged_after_their_import_are_not_used(
     bundle: bytes, tmp_path: Path, what: str
 ) -> None:
     cache = await imported(bundle, tmp_path)
@@ -439,9 +439,7 @@ async def test_what_is_damaged_after_its_import_is_not_used(
     assert (await find_kernel(LocalHost(), "rt", cache)).file.read_bytes() == image()
 
 
-async def test_what_was_imported_stays_however_long_it_is_not_used(
-    bundle: bytes, tmp_path: Path
-) -> None:
+async def test_imported_entries_are_never_removed_for_disuse(bundle: bytes, tmp_path: Path) -> None:
     cache = await imported(bundle, tmp_path)
     for folder in (cache / "kernels" / KEY, cache / "toolbox" / BOX):
         os.utime(folder, (1, 1))

@@ -78,7 +78,7 @@ async def test_a_trial_leaves_nothing_in_the_cache(tmp_path: Path) -> None:
         ("dpkg-deb: error: Disk quota exceeded", "your quota there is used up"),
     ],
 )
-def test_what_a_program_reports_of_a_full_disk_or_quota_is_named(
+def test_a_programs_message_of_a_full_disk_or_quota_is_recognized(
     words: str, hint: str, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError) as refused:

@@ -67,7 +67,7 @@ async def test_an_image_of_another_version_is_not_the_hosts(tmp_path: Path) -> N
         await find_host_image(TreeHost(tmp_path))
 
 
-async def test_of_several_images_the_running_one_is_taken(tmp_path: Path) -> None:
+async def test_the_running_image_is_chosen_from_several(tmp_path: Path) -> None:
     tree(tmp_path, "boot/vmlinuz-linux", image("9.9.10-arch1-1"))
     tree(tmp_path, "boot/vmlinuz-linux-lts")
     assert (await find_host_image(TreeHost(tmp_path))).path == "/boot/vmlinuz-linux-lts"

@@ -100,7 +100,7 @@ async def test_a_kernel_file_that_is_missing_is_named(tmp_path: Path) -> None:
         await find_kernel(LocalHost(), tmp_path / "nope" / "vmlinuz", tmp_path)
 
 
-async def test_a_file_that_is_no_kernel_is_refused(tmp_path: Path) -> None:
+async def test_a_file_without_a_kernel_is_refused(tmp_path: Path) -> None:
     (tmp_path / "vmlinuz").write_text("no kernel")
     with pytest.raises(InputError, match="is not a Linux kernel"):
         await find_kernel(LocalHost(), tmp_path / "vmlinuz", tmp_path)

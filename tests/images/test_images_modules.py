@@ -71,6 +71,6 @@ def test_any_bytes_give_information_or_a_reason(noise: bytes) -> None:
             continue
 
 
-def test_a_text_file_is_no_module() -> None:
+def test_a_text_file_is_not_a_module() -> None:
     with pytest.raises(NotExtractable, match="ELF"):
         modinfo(b"hello")

@@ -43,7 +43,7 @@ def test_a_truncated_payload_is_reported(name: str) -> None:
         (fakes.bzimage(bytes(900))[:2300], "cut short"),
     ],
 )
-def test_what_has_no_kernel_says_why(content: bytes, reason: str) -> None:
+def test_content_without_a_kernel_is_refused_with_the_reason(content: bytes, reason: str) -> None:
     with pytest.raises(NotExtractable, match=reason):
         extract(content)
 

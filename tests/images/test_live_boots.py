@@ -156,7 +156,9 @@ async def test_a_disk_with_anything_on_it_is_not_formatted(image: Path, tmp_path
 
 
 @pytest.mark.acceptance
-async def test_of_two_empty_disks_none_is_formatted(equipped: Path, tmp_path: Path) -> None:
+async def test_two_empty_disks_are_ambiguous_and_not_formatted(
+    equipped: Path, tmp_path: Path
+) -> None:
     disks = (disk(tmp_path / "one"), disk(tmp_path / "other"))
     machine = LiveMachine(equipped, "bios", "disk", memory=512, disks=disks, scratch=SIZE)
     assert "vdb and vdc are all empty" in await refused(machine, tmp_path)

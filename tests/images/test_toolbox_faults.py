@@ -166,7 +166,7 @@ def test_a_program_that_is_missing_is_named_before_anything_starts(
 
 
 @needs_root
-def test_a_toolbox_that_says_nothing_of_itself_is_damaged(agent_program: Path, tree: Path) -> None:
+def test_a_toolbox_without_a_description_is_damaged(agent_program: Path, tree: Path) -> None:
     (tree / ABOUT).write_text("{")
     text = run_program(agent_program, tree, {"steps": [STARTS]})
     assert f"the toolbox is damaged: {ABOUT}" in text

@@ -40,7 +40,7 @@ def test_every_dependency_names_its_version() -> None:
     assert all(version for _, version in versions)
 
 
-def test_what_is_as_it_was_pinned_is_taken(tmp_path: Path) -> None:
+def test_archives_with_pinned_sums_are_accepted(tmp_path: Path) -> None:
     wanted = archives(tmp_path / "lib", "a.jar", "b.jar")
     require_sums(tmp_path / "lib", wanted, "Hadoop")
 
@@ -53,7 +53,7 @@ def test_what_is_as_it_was_pinned_is_taken(tmp_path: Path) -> None:
         (lambda lib: (lib / "b.jar").write_bytes(b"else"), "b.jar is not what it should be"),
     ],
 )
-def test_what_is_not_is_refused(tmp_path: Path, change: object, words: str) -> None:
+def test_archives_with_other_sums_are_refused(tmp_path: Path, change: object, words: str) -> None:
     wanted = archives(tmp_path / "lib", "a.jar", "b.jar")
     change(tmp_path / "lib")  # type: ignore[operator]
     with pytest.raises(InputError, match=words):

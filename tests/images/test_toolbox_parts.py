@@ -53,12 +53,12 @@ def test_every_program_comes_from_a_package_that_is_asked_for_or_follows() -> No
 
 
 @pytest.mark.parametrize("name", ["python3.11-minimal", "libperl5.36", "perl", "libfoo-perl"])
-def test_what_only_an_installation_needs_is_left_out(name: str) -> None:
+def test_files_needed_only_for_installation_are_left_out(name: str) -> None:
     assert NOT_NEEDED.fullmatch(name)
 
 
 @pytest.mark.parametrize("name", ["libc6", "perl-base", "libpcre2-8-0", "openjdk-17-jre-headless"])
-def test_what_programs_need_is_kept(name: str) -> None:
+def test_files_that_programs_need_are_kept(name: str) -> None:
     assert not NOT_NEEDED.fullmatch(name)
 
 
@@ -80,7 +80,7 @@ def test_the_source_of_a_package_is_known_with_its_version(
     assert fio.source == source
 
 
-def test_of_several_choices_a_package_depends_on_the_first() -> None:
+def test_a_package_depends_on_the_first_of_several_alternatives() -> None:
     text = (
         "Package: fio\nVersion: 1:3-1\nSHA256: ab\nPre-Depends: dpkg (>= 1.17.14)\n"
         "Depends: libaio1 (>= 0.3.93) | libaio2, python3:any,\n libc6 (>= 2.34)\n"
@@ -191,7 +191,7 @@ def test_damage_that_keeps_size_and_time_is_found_by_reading_all(tmp_path: Path)
     assert len(tree_problems(tree, listing, thorough=True)) == 1
 
 
-def test_what_is_no_toolbox_is_not_listed(tmp_path: Path) -> None:
+def test_folders_without_a_toolbox_are_not_listed(tmp_path: Path) -> None:
     broken = tmp_path / "toolbox" / "x"
     broken.mkdir(parents=True)
     (broken / MANIFEST).write_text("{}")

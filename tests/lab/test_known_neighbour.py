@@ -66,7 +66,7 @@ def test_wrong_attribution_fails(seen: Judged) -> None:
         seen.require_total()
 
 
-def test_what_the_host_charged_counts_by_itself() -> None:
+def test_time_charged_by_the_host_is_checked_separately() -> None:
     seen = found([(CULPRIT, 1_070)] * COUNT, charged_ns=COUNT * 1_080.0)
     seen.require_charged()
     with pytest.raises(AssertionError):

@@ -96,7 +96,7 @@ def test_a_program_that_is_not_known_for_certain_is_left_alone(program: bytes) -
 
 @pytest.mark.fuzz
 @given(st.binary(max_size=400))
-def test_whatever_a_program_holds_is_read(program: bytes) -> None:
+def test_any_program_is_read_without_a_failure(program: bytes) -> None:
     assert corrected(program) is None or len(corrected(program) or b"") == len(program)
 
 

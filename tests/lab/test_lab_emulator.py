@@ -39,7 +39,7 @@ def sound_from_ten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("version", ["7.2.22", "10.0.2", "10.0.13", ""])
-def test_what_was_tried_is_worked_around(version: str) -> None:
+def test_known_faults_of_an_emulator_have_workarounds(version: str) -> None:
     processor, xen = argv_of("xen", version)
     assert NO_AVX in processor.split(",") and EAGER_FPU in xen.split()
 
@@ -95,7 +95,7 @@ def test_versions_are_compared_as_numbers(major: int, minor: int, patch: int) ->
 
 @pytest.mark.fuzz
 @given(st.text(max_size=30))
-def test_whatever_a_program_says_of_itself_is_taken(text: str) -> None:
+def test_any_version_text_of_a_program_is_accepted(text: str) -> None:
     assert set(emulator_in(text).workarounds) <= set(SOUND_FROM)
 
 

@@ -84,7 +84,7 @@ async def test_known_numbers_of_exits_are_counted_by_their_reasons(kvm_lab: Insi
     assert not kvm_lab.context.ledger.open_entries()
 
 
-async def test_what_recording_an_exit_costs_is_measured_in_pairs(kvm_lab: Inside) -> None:
+async def test_the_cost_of_recording_an_exit_is_measured_in_pairs(kvm_lab: Inside) -> None:
     async with booted(kvm_lab, kvm()) as (machine, _):
         threads = await machine.vcpu_threads()
         async with exit_recorder(kvm_lab.host, kvm_lab.context.ledger) as recorder:

@@ -59,7 +59,7 @@ async def test_each_cpu_is_given_time_to_show_a_sign_of_life() -> None:
     assert await stopped_cpus(looks(STAT, one), patience_s=0.1) == [1]
 
 
-async def test_nobody_is_asked_to_log_in_to_a_lab(tmp_path: Path) -> None:
+async def test_a_message_about_a_lab_never_asks_to_log_in(tmp_path: Path) -> None:
     places = Places(tmp_path)
     places.known_hosts.write_text("")
     # A connection that is taken and never answered, as by an emulated host that froze.

@@ -78,7 +78,7 @@ async def test_the_labs_own_qemu_is_asked_what_it_offers(kvm_lab: Inside, tmp_pa
     assert {"host", "EPYC"} <= offer.models
 
 
-async def test_what_this_kvm_does_not_know_is_refused_in_qemus_words(kvm_lab: Inside) -> None:
+async def test_features_unknown_to_kvm_are_refused_in_qemus_words(kvm_lab: Inside) -> None:
     verdict = await Qemu().check(kvm_lab.context, kvm())
     assert verdict.usable, verdict.reason
     # KVM is the real one, but the processor below it is not.

@@ -168,7 +168,7 @@ def test_apts_list_gives_names_versions_and_digests_where_it_has_them() -> None:
     assert (ssh.name, ssh.version, ssh.digest) == ("openssh-server", "1:9.2p1-2", "")
 
 
-def test_what_a_lab_has_no_use_for_is_not_fetched() -> None:
+def test_packages_that_a_lab_does_not_need_are_not_fetched() -> None:
     names = ("libpython3.11-minimal", "udev", "libc6", "xen-utils-4.17", "perl-base", "libxenmisc4")
     files = [PackageFile(f"{name}_1_amd64.deb", "") for name in names]
     assert [part.name for part in needed(files)] == ["libc6", "xen-utils-4.17", "libxenmisc4"]

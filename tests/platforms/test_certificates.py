@@ -85,7 +85,7 @@ def certificate(**changes: Any) -> Certificate:
     )
 
 
-def test_what_it_comes_to_follows_from_its_parts() -> None:
+def test_a_certificates_result_follows_from_its_parts() -> None:
     results = certificate(events=tuple(events([3.0, 1.0, 2.0]))).results
     assert results.cases == {"passed": 1, "skipped": 1}
     assert results.cells == {"subject": {"ok": 1, "withheld": 1}}
@@ -107,13 +107,13 @@ def test_what_it_comes_to_follows_from_its_parts() -> None:
     ],
     ids=["a case failed", "no case", "undeclared", "left behind", "cut off", "nothing ran"],
 )
-def test_what_is_not_as_it_should_be_does_not_pass(changes: dict[str, Any]) -> None:
+def test_a_certificate_with_failures_does_not_pass(changes: dict[str, Any]) -> None:
     about = certificate(**changes)
     assert not about.results.passes
     assert contradictions(about) == ()
 
 
-def test_what_was_made_better_afterwards_is_found() -> None:
+def test_results_improved_afterwards_are_detected() -> None:
     bad = certificate(cases=(Case(name="test_dies", outcome="failed", seconds=1),))
     better = bad.model_copy(update={"results": bad.results.model_copy(update={"passes": True})})
     assert "passes: it says True" in contradictions(better)[0]
@@ -146,7 +146,7 @@ def test_impossible_content_is_reported_and_raises_nothing(changes: dict[str, An
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"certificate": 2}', "\x00", '{"made": "today"}'])
-def test_what_is_no_certificate_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_a_certificate_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "file.json"
     file.write_text(text)
     with pytest.raises(InputError, match="is not a certificate"):
@@ -159,7 +159,7 @@ def test_a_file_survives_being_written_and_read(tmp_path: Path) -> None:
     assert read_certificate(file) == about
 
 
-def test_options_keep_what_names_nobody() -> None:
+def test_options_without_names_of_the_owner_are_kept() -> None:
     options = ProxmoxOptions.model_validate(
         {"address": "pve.corp.example", "storage": "fast", "pool": "mine"}
     )

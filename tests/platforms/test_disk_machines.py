@@ -172,7 +172,7 @@ async def test_a_host_whose_disk_is_full_says_so_and_keeps_nothing(
 
 
 @ROOT
-async def test_what_a_killed_run_left_mounted_is_undone(context: Context, tmp_path: Path) -> None:
+async def test_mounts_left_by_a_killed_run_are_removed(context: Context, tmp_path: Path) -> None:
     given = spec(tmp_path)
     host, ledger = context.host, context.ledger
     held = mounted_disk(context, given)

@@ -83,7 +83,9 @@ async def test_missing_network_way_names_what_to_write(platform: str) -> None:
 
 
 @pytest.mark.parametrize("platform", ARMS)
-async def test_who_asks_is_offered_it_and_nothing_is_claimed_of_it(platform: str) -> None:
+async def test_the_existing_network_is_offered_on_request_without_claims_about_it(
+    platform: str,
+) -> None:
     study, offered = await able(platform, **{"network-way": GIVEN})
     assert chosen_way(study.arms["vm"].options, offered.network) == GIVEN
     assert not offered.no_network
@@ -106,7 +108,9 @@ async def test_who_asks_is_offered_it_and_nothing_is_claimed_of_it(platform: str
         ("{neighbours: [{load: net-load}]}", ""),
     ],
 )
-async def test_what_it_cannot_carry_is_skipped_by_reason(scenario: str, words: str) -> None:
+async def test_workloads_that_the_existing_network_cannot_carry_are_skipped_with_the_reason(
+    scenario: str, words: str
+) -> None:
     study, offered = await able("proxmox", scenario=scenario, **{"network-way": GIVEN})
     reason = lacking_loads(WORKLOADS, study, "vm", offered).get("one", "")
     assert reason.startswith(words) and bool(reason) == bool(words)
@@ -166,7 +170,7 @@ def test_it_is_direct_where_both_sides_see_the_same_addresses(
 
 
 @given(other=st.ip_addresses(v=6).map(str) | st.text(max_size=9), way=st.booleans())
-def test_what_is_no_ipv4_is_refused(other: str, way: bool) -> None:
+def test_addresses_other_than_ipv4_are_refused(other: str, way: bool) -> None:
     pair = AddressPair(other, "192.0.2.1") if way else AddressPair("192.0.2.1", other)
     with pytest.raises(MachineFault, match="IPv4 only"):
         require_direct("tare-x", pair, AddressPair())

@@ -55,7 +55,7 @@ def test_noise_without_end_is_bounded() -> None:
     assert sum(map(len, console.tail())) < 100_000
 
 
-def test_there_is_no_panic_before_there_is_one() -> None:
+def test_a_console_without_a_panic_reports_none() -> None:
     console = fed(b"all is well\n")
     assert console.panic == ""
     assert not console.panicked.is_set()
@@ -73,7 +73,7 @@ async def test_a_stream_is_followed_to_its_end() -> None:
     assert console.panic
 
 
-def test_what_the_kernel_killed_for_want_of_memory_is_known() -> None:
+def test_a_process_killed_by_the_kernel_for_lack_of_memory_is_named() -> None:
     line = b"[ 5.6] Out of memory: Killed process 97 (init) total-vm:563756kB, anon-rss:35236kB\r\n"
     assert fed(line).killed == "init"
     assert fed(b"Memory cgroup out of memory\n", PANIC).killed == ""

@@ -118,7 +118,7 @@ def test_options_that_hyper_v_lacks_are_refused_in_the_study(
 
 
 @given(st.floats(0, 1e6), st.floats(0, 60), st.floats(0, 60), st.floats(-1e4, 1e4))
-def test_a_slow_answer_is_no_other_start(
+def test_a_slow_answer_is_not_taken_for_another_start(
     begun: float, one: float, two: float, moved: float
 ) -> None:
     # Whatever answers take, both spans hold the moment at which it was started.

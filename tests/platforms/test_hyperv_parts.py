@@ -445,7 +445,7 @@ async def test_a_vm_that_is_made_elsewhere_is_removed_at_once(
         "^Command Get-VM Start-VM",
     ],
 )
-async def test_of_a_connection_that_breaks_nothing_is_left(
+async def test_a_broken_connection_leaves_nothing_behind(
     server: HypervServer, context: Context, tmp_path: Path, request_cut: str
 ) -> None:
     server.cuts.append(re.compile(request_cut))

@@ -361,7 +361,7 @@ PINNED = f"""<domain type='kvm'><name>rt</name><memory unit='GiB'>2</memory><vcp
     [DOMAIN, WORDS, PROXMOX, OVF, PINNED],
     ids=["xml", "qemu", "pve", "ovf", "pinned"],
 )
-def test_what_is_printed_is_part_of_a_study(text: str, tmp_path: Path) -> None:
+def test_the_printed_arm_is_part_of_a_valid_study(text: str, tmp_path: Path) -> None:
     arm = imported(text)
     study = tmp_path / "study.yaml"
     head = "study: x\nbaseline: bare\nworkloads: {numeric-sort: {}}\n"
@@ -433,7 +433,7 @@ def test_commands_of_tares_own_come_back_as_they_were(wanted: dict[str, Any], sh
         (b"<domain type='kvm'><vcpu>1000000</vcpu></domain>", "vcpus|at most"),
     ],
 )
-def test_what_is_no_description_is_refused(content: bytes, words: str) -> None:
+def test_text_that_is_not_a_description_is_refused(content: bytes, words: str) -> None:
     with pytest.raises(InputError, match=words):
         import_bytes(content, "file")
 
@@ -494,7 +494,7 @@ def test_units_of_both_kinds_are_known() -> None:
     assert _unit("parsec") is None
 
 
-def test_the_command_prints_an_arm_and_refuses_what_is_none(tmp_path: Path) -> None:
+def test_the_command_prints_an_arm_and_refuses_other_files(tmp_path: Path) -> None:
     file = tmp_path / "x.xml"
     file.write_text(DOMAIN)
     done = tare("import", file)

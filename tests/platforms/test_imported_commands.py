@@ -143,7 +143,7 @@ def test_a_node_that_passes_requests_on_is_listed(form: str) -> None:
         ),
     ],
 )
-def test_what_starts_qemu_is_carried_over_or_listed(
+def test_wrappers_that_start_qemu_are_imported_or_listed(
     wrapper: str, options: dict[str, Any], note: str | None
 ) -> None:
     arm = imported(f"{wrapper} {QEMU}")
@@ -261,7 +261,7 @@ def test_only_huge_pages_are_huge_pages(words: str, options: dict[str, Any]) -> 
         left(arm, "/dev/shm")
 
 
-def test_what_ps_prints_is_read() -> None:
+def test_command_lines_printed_by_ps_are_read() -> None:
     blockdev = '{"driver":"qcow2","node-name":"d","file":{"driver":"file","filename":"/a b.qcow2"}}'
     words = f'/usr/bin/qemu-system-x86_64 -name guest=web,debug-threads=on -accel kvm -m 2G -smp 2 -blockdev {blockdev} -device {{"driver":"virtio-blk-pci","drive":"d"}}'
     plain = imported(words)

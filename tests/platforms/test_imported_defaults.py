@@ -63,7 +63,7 @@ def test_a_cache_mode_of_a_device_is_read_too() -> None:
     assert settings_of(f"{line} -device virtio-blk-pci,drive=d")["disk-cache"] == "none"
 
 
-def test_firmware_is_no_disk() -> None:
+def test_firmware_is_not_imported_as_a_disk() -> None:
     """Check that firmware, which nearly every command line with UEFI has, is not the disk."""
     flash = "-drive if=pflash,format=raw,readonly=on,file=/OVMF_CODE.fd -drive if=pflash,format=raw,file=/VARS.fd"
     whole = f"{QEMU} {flash} -drive file=/d.qcow2,if=virtio,format=qcow2,cache=none,aio=native"
@@ -200,7 +200,7 @@ def test_a_processor_of_proxmox(cpu: str, model: str | None, message: str | None
         ("study: quick\nbaseline: bare\narms:\n", "describes no virtual machine"),
     ],
 )
-def test_what_is_no_vm_is_refused(text: str, words: str) -> None:
+def test_descriptions_without_a_vm_are_refused(text: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         imported(text)
 
@@ -282,18 +282,18 @@ def test_qemu_arguments_inside_a_domain_are_listed() -> None:
 # OVF.
 
 
-def test_a_mark_of_windows_is_no_word() -> None:
+def test_a_byte_order_mark_is_ignored() -> None:
     assert import_bytes(b"\xef\xbb\xbf" + OVF.encode(), "file") == imported(OVF)
 
 
-def test_an_nvme_controller_is_none_of_sata() -> None:
+def test_an_nvme_controller_is_not_imported_as_sata() -> None:
     nvme = OVF.replace("VirtualSCSI", "vmware.nvme.controller").replace(
         "<rasd:ResourceType>6<", "<rasd:ResourceType>20<"
     )
     assert settings_of(nvme)["disk-bus"] == "nvme"
 
 
-def test_of_several_deployments_the_default_one_is_taken() -> None:
+def test_the_default_deployment_is_chosen_from_several() -> None:
     section = (
         "<DeploymentOptionSection><Configuration ovf:id='small'/>"
         "<Configuration ovf:id='large' ovf:default='true'/></DeploymentOptionSection>"

@@ -260,7 +260,7 @@ def test_real_time_and_i_o_threads_of_kubevirt_that_are_taken_otherwise_are_list
         ),
     ],
 )
-def test_what_kubernetes_grants_is_the_size(
+def test_the_machine_size_is_what_kubernetes_grants(
     domain: dict[str, Any], vcpus: int, memory: object
 ) -> None:
     spec = {"domain": {"devices": {}, **domain}}
@@ -289,7 +289,7 @@ def test_an_instance_type_has_the_size_and_is_named() -> None:
         ('{"a": ', "line 1 is not JSON"),
     ],
 )
-def test_what_is_no_machine_of_kubernetes_is_refused(text: str, words: str) -> None:
+def test_other_kubernetes_objects_are_refused(text: str, words: str) -> None:
     with pytest.raises(InputError, match=words):
         imported(text)
 
@@ -323,7 +323,7 @@ PASSED = "memory: 512\nscsihw: virtio-scsi-pci\n"
         ("local:101/vm-101-v1.1", "block"),
     ],
 )
-def test_what_holds_a_disk_of_proxmox(volume: str, form: str) -> None:
+def test_a_proxmox_disks_format_is_recognized(volume: str, form: str) -> None:
     arm = imported(f"{PASSED}scsi0: {volume},size=8G\n")
     assert arm.settings.get("disk-format", "raw") == form
     assert not any("disk format" in each for each in arm.left)
@@ -490,7 +490,7 @@ def test_a_disk_of_a_xen_guest_is_read_in_both_notations(disk: str, note: str) -
     assert not any("disk format /" in each for each in arm.left)
 
 
-def test_a_balloon_of_a_domain_is_listed_unless_there_is_none() -> None:
+def test_a_memory_balloon_is_listed_unless_its_model_is_none() -> None:
     text = "<domain type='kvm'><vcpu>1</vcpu><devices><memballoon model='{}'/></devices></domain>"
     left(imported(text.format("virtio")), "memballoon model=virtio: all of its memory")
     assert not any("balloon" in each for each in imported(text.format("none")).left)

@@ -69,7 +69,7 @@ def test_any_answer_of_a_server_is_read_without_error(one: Any, two: Any, three:
         assert isinstance(phrase, str)
 
 
-def test_of_vms_swap_is_not_promised() -> None:
+def test_the_swap_of_vms_is_reported_as_unknown() -> None:
     platform = Incus()
     assert SWAP_UNKNOWN in platform.stated(vm()).capabilities.notes
     assert SWAP_UNKNOWN not in platform.stated(options()).capabilities.notes

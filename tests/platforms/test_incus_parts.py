@@ -74,7 +74,7 @@ def spec(cpus: tuple[int, ...] = (), vcpus: int = 1, role: str = "subject") -> M
 
 @pytest.mark.fuzz
 @given(st.integers(100, 599), st.binary(max_size=60) | ANSWERS.map(json.dumps).map(str.encode))
-def test_whatever_answers_is_an_answer_or_a_fault(status: int, content: bytes) -> None:
+def test_any_response_is_an_answer_or_a_fault(status: int, content: bytes) -> None:
     with suppress(MachineFault):
         assert isinstance(answer_of(status, content), Answer)
 
@@ -119,7 +119,7 @@ def test_failed_operation_reports_its_reason() -> None:
     assert isinstance(failed(409, "twice"), Refused)
 
 
-def test_what_a_server_is_can_be_read() -> None:
+def test_product_and_version_of_a_server_are_read() -> None:
     env = {
         "server": "lxd",
         "server_version": "5.0.2",
@@ -253,7 +253,7 @@ def test_a_vm_is_asked_for_as_the_arm_says() -> None:
     assert "raw.qemu" not in plain and plain["security.secureboot"] == "true"
 
 
-def test_what_is_not_as_was_asked_is_resources() -> None:
+def test_settings_that_differ_from_the_request_are_reported() -> None:
     wanted = {"config": {"limits.cpu": "1-1"}, "devices": {"root": {"pool": "p"}}}
     found = {"expanded_config": {"limits.cpu": "2"}, "expanded_devices": {"root": {"pool": "p"}}}
     assert differing(wanted, found) == "limits.cpu was to be 1-1, but the server reports 2"
@@ -261,7 +261,7 @@ def test_what_is_not_as_was_asked_is_resources() -> None:
     assert differing(wanted, same) == ""
 
 
-def test_what_is_brought_is_an_archive_of_the_server_s_form() -> None:
+def test_the_uploaded_image_is_an_archive_in_the_servers_form() -> None:
     image = container_image(b"agent", "x86_64")
     assert image == container_image(b"agent", "x86_64")
     with tarfile.open(fileobj=io.BytesIO(image)) as archive:
@@ -299,7 +299,7 @@ def test_projects_have_short_names_of_their_own() -> None:
         ({"extra_config": {"user.x": "1"}}, "a configuration key"),
     ],
 )
-def test_what_does_not_go_together_is_refused(settings: dict[str, Any], words: str) -> None:
+def test_incompatible_settings_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         options(**settings)
 
@@ -371,7 +371,7 @@ def answering(folder: Path, content: bytes) -> Iterator[str]:
         ),
     ],
 )
-async def test_what_is_no_server_that_trusts_tare_is_resources(
+async def test_a_server_that_does_not_trust_tare_is_reported(
     context: Context, tmp_path: Path, content: bytes, words: str
 ) -> None:
     with answering(tmp_path, content) as path:

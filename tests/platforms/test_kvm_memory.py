@@ -77,7 +77,7 @@ async def test_an_emulated_host_is_the_same_at_each_of_its_boots(tmp_path: Path)
     assert booted == [False, True, False, False, False]
 
 
-async def test_whoever_asks_meanwhile_waits_for_the_answer(tmp_path: Path) -> None:
+async def test_concurrent_requests_wait_for_the_first_answer(tmp_path: Path) -> None:
     booted: list[str] = []
 
     async def boot() -> Answer:
@@ -110,7 +110,7 @@ KVM = QemuOptions(accelerator="kvm")
 REFUSED = Answer(False, "KVM cannot run guests here", "use another host", words="MSR 0x10a")
 
 
-async def test_plans_recall_what_was_found_last_and_ask_nobody(tmp_path: Path) -> None:
+async def test_plans_use_remembered_answers_and_start_nothing(tmp_path: Path) -> None:
     def nobody(argv: Sequence[str]) -> Completed:
         raise AssertionError(f"a plan starts nothing: {argv}")
 

@@ -132,7 +132,7 @@ def test_a_domain_says_what_was_asked_for(
         ({"cap": 0.001}, "cap"),
     ],
 )
-def test_what_does_not_go_together_is_refused(settings: dict[str, Any], words: str) -> None:
+def test_incompatible_settings_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         LibvirtOptions.model_validate(settings)
 
@@ -247,7 +247,7 @@ def test_description_names_only_special_settings() -> None:
         assert word in description, (word, description)
 
 
-async def test_what_the_host_lacks_of_the_switches_makes_a_domain_unusable(
+async def test_switches_that_the_host_lacks_make_a_domain_unusable(
     context: Context,
 ) -> None:
     wanted = LibvirtOptions(disk_format="lvm", disk_volume_group="tare-no-such-group")

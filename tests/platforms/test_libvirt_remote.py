@@ -195,7 +195,7 @@ async def test_a_guest_of_a_host_afar_is_pinned_measures_and_goes(
 
 @pytest.mark.slow
 @pytest.mark.boots
-async def test_what_a_killed_run_left_is_removed_afar(
+async def test_resources_left_on_a_remote_host_by_a_killed_run_are_removed(
     afar: Context, daemon: Daemon, folder: Path
 ) -> None:
     platform, options = Libvirt(), LibvirtOptions(uri=daemon.uri)

@@ -128,7 +128,7 @@ async def test_a_run_measures_it_in_each_block(
     assert not [file for file in written if secret.encode() in file.read_bytes()]
 
 
-async def test_a_virtual_machine_is_no_bare_one_unless_that_is_asked_for(
+async def test_a_virtual_machine_is_refused_as_bare_unless_requested(
     context: Context, agent_program: Path, medium: Path, tmp_path: Path
 ) -> None:
     proof = (await context.host.run([str(agent_program), "proof"], timeout_s=30)).stdout
@@ -147,7 +147,7 @@ async def test_a_virtual_machine_is_no_bare_one_unless_that_is_asked_for(
             await machine.stop()
 
 
-async def test_a_machine_that_nobody_boots_is_waited_for_and_given_up(
+async def test_a_machine_that_is_never_booted_is_given_up_after_a_wait(
     context: Context, medium: Path, tmp_path: Path
 ) -> None:
     options = LiveOptions(medium=str(medium), patience=0.2)

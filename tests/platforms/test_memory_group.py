@@ -82,7 +82,7 @@ async def test_a_machine_reads_more_than_its_memory_and_keeps_to_it(
     assert not folder.exists()
 
 
-async def test_what_a_machine_left_running_goes_with_its_group(context: Context) -> None:
+async def test_processes_left_by_a_machine_end_with_its_group(context: Context) -> None:
     async with memory_group(context.host, context.ledger, NAME, MEMORY) as group:
         folder = group.folder
         argv = [str(context.host_agent), "exec", "--cgroup", str(folder), "--", "setsid", "sleep"]
@@ -177,7 +177,7 @@ async def test_a_group_for_cpus_is_used_for_memory_too(context: Context) -> None
         folder.rmdir()
 
 
-async def test_nothing_of_a_kept_machine_is_swapped(context: Context) -> None:
+async def test_a_machine_with_a_memory_limit_is_not_swapped(context: Context) -> None:
     async with memory_group(context.host, context.ledger, NAME, MEMORY) as group:
         first = group.folder / "memory.swappiness"
         file = first if first.exists() else group.folder / "memory.swap.max"
@@ -187,7 +187,7 @@ async def test_nothing_of_a_kept_machine_is_swapped(context: Context) -> None:
 
 
 @pytest.mark.parametrize("swaps", [True, False])
-async def test_what_is_written_in_version_2(
+async def test_limits_are_written_to_the_files_of_version_2(
     context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swaps: bool
 ) -> None:
     folder = tmp_path / NAME

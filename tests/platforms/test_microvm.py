@@ -299,7 +299,7 @@ async def test_a_refusal_has_the_products_own_words(
     assert not context.ledger.open_entries()
 
 
-async def test_what_is_not_installed_is_reported_with_its_source(
+async def test_missing_programs_are_reported_with_their_source(
     context: Context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for tool in ("sh", "id", "env"):
@@ -370,7 +370,7 @@ async def streams_to(path: Path) -> Streams:
         (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{", "no HTTP answer"),
     ],
 )
-async def test_an_answer_that_is_none_is_reported(
+async def test_an_invalid_answer_is_reported(
     answering: tuple[Path, list[bytes]], answer: bytes, words: str
 ) -> None:
     path, answers = answering
@@ -418,7 +418,7 @@ def test_versions_are_read(printed: str, version: str) -> None:
     assert version_in(printed) == version
 
 
-def test_what_reports_call_them() -> None:
+def test_descriptions_for_reports_name_the_variant() -> None:
     assert Firecracker().describe(FirecrackerOptions()) == "Firecracker, virtio by mmio"
     unjailed = FirecrackerOptions(jailed=False, transport="pci", disk_cache="unsafe")
     assert Firecracker().describe(unjailed) == (

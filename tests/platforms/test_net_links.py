@@ -119,7 +119,7 @@ def test_routes_and_addresses_are_read_but_the_default_route_takes_nothing() -> 
 
 @pytest.mark.fuzz
 @given(listed=plain_json)
-def test_whatever_ip_says_is_read_or_left(listed: Any) -> None:
+def test_any_output_of_ip_is_read_or_ignored(listed: Any) -> None:
     assert all(network.prefixlen > 0 for network in networks_in(listed))
 
 
@@ -223,7 +223,7 @@ def test_tracked_and_lost_connections_are_reported_for_a_cell() -> None:
 
 @pytest.mark.fuzz
 @given(text=st.text(max_size=120))
-def test_whatever_a_kernel_shows_of_what_it_tracks_is_read_or_left(text: str) -> None:
+def test_any_content_of_connection_tracking_files_is_read_or_ignored(text: str) -> None:
     for shown in (text, f"1\n2\nentries drop\n{text}"):
         found = tracking.read(shown)
         assert found.count >= 0

@@ -104,7 +104,7 @@ async def start(context: Context, options: OciOptions, spec: MachineSpec) -> Kat
     return machine
 
 
-async def test_what_is_missing_comes_with_what_to_do(
+async def test_missing_programs_are_reported_with_the_remedy(
     context: Context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for tool in ("sh", "id", "env", "test"):
@@ -180,7 +180,7 @@ async def test_a_machine_of_another_size_is_refused(
 
 
 @pytest.mark.parametrize("killed", ["machine", "ctr"])
-async def test_what_was_killed_leaves_nothing(
+async def test_a_killed_machine_leaves_nothing_behind(
     context: Context, options: OciOptions, state: Path, tmp_path: Path, killed: str
 ) -> None:
     spec = spec_of(tmp_path)
@@ -200,7 +200,7 @@ async def test_what_was_killed_leaves_nothing(
     assert not context.ledger.open_entries()
 
 
-async def test_what_a_killed_run_left_is_removed(
+async def test_resources_left_by_a_killed_run_are_removed(
     context: Context, options: OciOptions, state: Path, tmp_path: Path
 ) -> None:
     machine = await start(context, options, spec_of(tmp_path))

@@ -106,7 +106,7 @@ async def test_root_file_system_is_made_once_by_content(tmp_path: Path, times: i
     assert len(list((tmp_path / "cache" / "oci").iterdir())) == 2
 
 
-def test_a_filter_refuses_what_dockers_refuses_and_is_no_default() -> None:
+def test_the_system_call_filter_equals_dockers_and_is_off_by_default() -> None:
     spec = ContainerSpec(name="tare-x", root="/r", cpus=(0,), memory=1 << 26)
     assert "seccomp" not in configuration(spec)["linux"]
     profile = configuration(replace(spec, seccomp="docker"))["linux"]["seccomp"]

@@ -74,12 +74,12 @@ def test_the_runtime_itself_has_no_rights_either() -> None:
     assert "setpriv" not in User(1000, own=False).around(["runc"], (0,), state)
 
 
-def test_gvisor_is_no_runtime_for_it() -> None:
+def test_gvisor_is_refused_without_root() -> None:
     with pytest.raises(ValidationError, match="leave rootless out"):
         OciOptions(runtime="runsc", rootless=True)
 
 
-def test_what_needs_real_time_priority_or_a_toolbox_is_skipped_with_the_reason(
+def test_workloads_that_need_real_time_priority_or_a_toolbox_are_skipped_with_the_reason(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "study.yaml"

@@ -85,7 +85,7 @@ async def test_clean_removes_the_network_of_a_killed_run_and_no_other(
     assert set(server.networks) == {"w1"} and not context.ledger.open_entries()
 
 
-async def test_without_a_provider_there_is_no_network_and_the_reason_is_given(
+async def test_without_a_provider_the_reason_for_no_network_is_given(
     server: OvirtServer, context: Context
 ) -> None:
     server.providers.clear()

@@ -129,7 +129,7 @@ def test_weight_is_in_cpu_shares(weight: int) -> None:
         ({"chipset": "i440fx", "firmware": "uefi"}, "write `chipset: q35`"),
     ],
 )
-def test_what_the_engine_has_not_is_refused_in_the_study(
+def test_settings_that_the_engine_lacks_are_refused_in_the_study(
     server: OvirtServer, more: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ValidationError, match=words):
@@ -196,7 +196,7 @@ async def test_an_ended_session_is_logged_in_once_more(server: OvirtServer) -> N
     assert server.tokens == set()
 
 
-async def test_a_certificate_of_nobody_known_is_refused(server: OvirtServer) -> None:
+async def test_a_certificate_of_an_unknown_issuer_is_refused(server: OvirtServer) -> None:
     with pytest.raises(InputError, match="is not trusted") as refused:
         async with engine_of(server, ca=None):
             pass
@@ -236,7 +236,7 @@ async def test_refusals_are_distinguished(server: OvirtServer, tmp_path: Path) -
         assert not await remove_resource(named)
 
 
-async def test_what_others_called_so_is_left(
+async def test_vms_of_others_with_the_same_name_are_kept(
     server: OvirtServer, context: Context, tmp_path: Path
 ) -> None:
     theirs = wanted(server, spec_of(tmp_path))
@@ -250,7 +250,7 @@ async def test_what_others_called_so_is_left(
     assert "does not start with tare-" in messages[0] and len(server.vms) == 1
 
 
-async def test_a_disk_of_the_name_is_nobodys_copy(
+async def test_an_existing_disk_of_the_same_name_is_kept(
     server: OvirtServer, context: Context, tmp_path: Path
 ) -> None:
     server.disks["d1"].name = "tare-t-1-subject"
@@ -282,7 +282,7 @@ async def test_cpus_that_are_not_there_are_refused_here(
         ({"image": "tare-live.raw", "storage": "none"}, "no none among its storage domains"),
     ],
 )
-async def test_what_is_not_there_is_named(
+async def test_missing_objects_are_named_with_a_remedy(
     server: OvirtServer, context: Context, more: dict[str, Any], words: str
 ) -> None:
     verdict = await Ovirt().check(context, options_of(server, **more))
@@ -312,7 +312,7 @@ async def test_check_reports_build_and_cpus(server: OvirtServer, context: Contex
 
 
 @pytest.mark.parametrize("what", ["right", "full", "copy"])
-async def test_of_what_fails_nothing_is_left(
+async def test_a_failed_creation_leaves_nothing_behind(
     server: OvirtServer,
     context: Context,
     tmp_path: Path,
@@ -332,7 +332,7 @@ async def test_of_what_fails_nothing_is_left(
 @pytest.mark.parametrize(
     "request_cut", [r"POST .*/vms$", r"POST .*/nics", r"PUT .*/cdroms", r"POST .*/start"]
 )
-async def test_of_a_connection_that_breaks_nothing_is_left(
+async def test_a_broken_connection_leaves_nothing_behind(
     server: OvirtServer, context: Context, tmp_path: Path, request_cut: str
 ) -> None:
     server.cuts.append(re.compile(request_cut))

@@ -71,7 +71,7 @@ async def test_a_check_finds_no_more_than_is_stated(variant: Row, context: Conte
 
 
 @pytest.mark.parametrize("variant", EVERY, ids=lambda variant: variant.name)
-def test_what_is_stated_can_be_read(variant: Row) -> None:
+def test_every_statement_of_a_driver_is_filled_in(variant: Row) -> None:
     stated = variant.stated
     assert stated.kernel
     assert stated.channel

@@ -115,7 +115,7 @@ async def test_looks_at_processes(name: str, processes: str, level: str) -> None
     assert (await look(name, processes=processes)).level == level
 
 
-async def test_what_tare_itself_started_is_no_other_guest(tmp_path: Path) -> None:
+async def test_guests_started_by_tare_are_not_counted_as_other_guests(tmp_path: Path) -> None:
     program = tmp_path / "qemu-system-x86"
     shutil.copy("/bin/sleep", program)
     child = subprocess.Popen([program, "60"])

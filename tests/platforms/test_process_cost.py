@@ -58,7 +58,7 @@ async def parent_of_a_busy_child(*before: str) -> AsyncIterator[int]:
         await parent.wait()
 
 
-async def test_what_a_process_started_counts_while_it_lives() -> None:
+async def test_child_processes_count_while_they_live() -> None:
     host = LocalHost(None)
     async with parent_of_a_busy_child() as pid:
         alone, together = await process_cost(host, pid), await tree_cost(host, pid)
@@ -67,7 +67,7 @@ async def test_what_a_process_started_counts_while_it_lives() -> None:
     assert together["rss_bytes"] - alone["rss_bytes"] >= HELD
 
 
-async def test_what_has_ended_costs_nothing_more() -> None:
+async def test_the_cost_of_an_ended_process_cannot_be_read() -> None:
     host = LocalHost(None)
     async with parent_of_a_busy_child() as pid:
         pass

@@ -92,7 +92,7 @@ async def test_a_network_that_cannot_be_applied_is_removed(
 
 
 @pytest.mark.parametrize(("path", "right"), [("/sdn", "SDN.Allocate"), ("/sdn/zones", "SDN.Use")])
-async def test_without_a_right_there_is_no_network_and_the_reason_is_given(
+async def test_without_a_right_the_reason_for_no_network_is_given(
     server: Server, context: Context, path: str, right: str
 ) -> None:
     enough = {"/sdn": {"SDN.Allocate"}, "/sdn/zones": {"SDN.Use"}}

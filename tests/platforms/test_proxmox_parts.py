@@ -109,7 +109,7 @@ def test_weight_and_cap_are_those_of_the_role(tmp_path: Path, server: Server) ->
 
 
 @pytest.mark.parametrize("knob", [{"nice": 1}, {"reservation": 1}, {"policy": "fifo"}])
-def test_what_proxmox_has_not_is_refused_in_the_study(server: Server, knob: object) -> None:
+def test_settings_that_proxmox_lacks_are_refused_in_the_study(server: Server, knob: object) -> None:
     with pytest.raises(ValidationError, match="Proxmox knows no"):
         options_of(server, scheduling=knob)
 
@@ -137,7 +137,7 @@ async def test_wrong_token_is_reported_as_a_failed_login(server: Server) -> None
             pass
 
 
-async def test_a_certificate_of_nobody_known_is_refused(server: Server) -> None:
+async def test_a_certificate_of_an_unknown_issuer_is_refused(server: Server) -> None:
     options = options_of(server, ca=None)
     with pytest.raises(InputError, match=r"certificate of 127\.0\.0\.1 is not trusted"):
         async with opened(ProxmoxSession(options.connection())):
@@ -205,7 +205,7 @@ async def test_each_right_that_is_missing_is_named(
         ({"image": "local:iso/none.iso"}, "local:iso/none.iso is not there"),
     ],
 )
-async def test_what_is_not_there_is_named(
+async def test_missing_objects_are_named_with_a_remedy(
     server: Server, context: Context, more: dict[str, Any], words: str
 ) -> None:
     verdict = await Proxmox().check(context, options_of(server, **more))
@@ -216,7 +216,7 @@ async def test_what_is_not_there_is_named(
 
 
 @pytest.mark.parametrize("kind", ["imgcopy", "qmcreate", "disks", "qmstart"])
-async def test_of_a_task_that_fails_nothing_is_left(
+async def test_a_failed_task_leaves_nothing_behind(
     server: Server, context: Context, tmp_path: Path, kind: str
 ) -> None:
     server.fails[kind] = "no space left on device"
@@ -228,7 +228,7 @@ async def test_of_a_task_that_fails_nothing_is_left(
 @pytest.mark.parametrize(
     "request_cut", ["POST .*upload", r"POST .*/qemu$", r"POST .*start", "GET .*tasks"]
 )
-async def test_of_a_connection_that_breaks_nothing_is_left(
+async def test_a_broken_connection_leaves_nothing_behind(
     server: Server, context: Context, tmp_path: Path, request_cut: str
 ) -> None:
     server.cuts.append(re.compile(request_cut))
@@ -323,7 +323,7 @@ async def test_a_locked_vm_is_waited_for(
     assert nothing_left(server, context)
 
 
-async def test_rights_that_were_taken_away_are_no_removal(
+async def test_revoked_rights_do_not_count_as_a_removed_vm(
     server: Server, context: Context, tmp_path: Path
 ) -> None:
     server.rights[TOKEN] = ALLOWED
@@ -389,7 +389,7 @@ def test_minutes_are_kept_whole_or_not_at_all(ends: list[float], one: float, two
         assert set(figure.values) == {0.5}
 
 
-def test_what_the_node_does_not_tell_is_left_out() -> None:
+def test_figures_that_the_node_does_not_report_are_left_out() -> None:
     points: list[dict[str, Any]] = [
         {"time": 120.0},
         {"time": 180.0, "cpu": None},

@@ -176,7 +176,7 @@ def test_queues_offloads_and_vhost_reach_the_command_line() -> None:
         ({"nic": "ne2000"}, "Input should be"),
     ],
 )
-def test_what_a_card_lacks_is_refused(options: dict[str, object], words: str) -> None:
+def test_options_that_a_card_lacks_are_refused(options: dict[str, object], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         QemuOptions.model_validate(options)
 

@@ -52,7 +52,7 @@ def test_a_qemu_that_is_not_confined_is_started_as_it_is() -> None:
 
 
 @ROOT
-async def test_devices_are_used_by_their_groups_and_roots_is_given_to_nobody(
+async def test_devices_are_opened_through_their_groups_except_the_group_of_root(
     agent_program: Path,
 ) -> None:
     host = LocalHost(agent_program)
@@ -124,7 +124,7 @@ async def test_a_qemu_that_its_user_cannot_run_stays_who_tare_is(
         assert found.uid is not None
 
 
-async def test_what_is_not_so_is_a_fault(agent_program: Path) -> None:
+async def test_missing_confinement_is_a_fault(agent_program: Path) -> None:
     host = LocalHost(agent_program)
     with pytest.raises(MachineFault, match="its own user"):
         await prove_confined(host, "m", os.getpid(), Confinement(True, 1_900_000_001))

@@ -255,7 +255,7 @@ async def test_kvm_is_usable_only_if_a_guest_boots(context: Context) -> None:
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.02, 0.1])
-async def test_a_start_that_is_broken_off_leaves_nothing(
+async def test_a_cancelled_start_leaves_nothing_behind(
     start: Start, context: Context, tmp_path: Path, after_s: float
 ) -> None:
     await prepare(context, QemuOptions())

@@ -31,7 +31,7 @@ def test_each_setting_is_an_argument_of_the_kernel(
 @pytest.mark.parametrize(
     "options", [{"guest_clocksource": "kvm-clock"}, {"guest_pv_spinlocks": False}]
 )
-def test_what_only_kvm_has_is_refused_under_tcg(options: dict[str, object]) -> None:
+def test_options_of_kvm_are_refused_under_tcg(options: dict[str, object]) -> None:
     with pytest.raises(ValidationError, match="needs `accelerator: kvm`"):
         QemuOptions.model_validate(options)
 

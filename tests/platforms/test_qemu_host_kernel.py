@@ -77,7 +77,7 @@ async def test_a_busy_host_is_asked_again(far: Context, monkeypatch: pytest.Monk
     assert len(booted) == 2
 
 
-async def test_what_the_arms_devices_need_must_be_there(
+async def test_drivers_for_the_arms_devices_must_exist(
     far: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     booted = await answered(far, monkeypatch, Answer(True, "a guest booted"))

@@ -65,7 +65,7 @@ def test_enlightenments_become_flags_of_the_processor(
     assert after(line(options), "-cpu") == ",".join(("host", "migratable=off", *flags))
 
 
-def test_hyperv_is_what_is_usual_there_but_for_what_is_removed() -> None:
+def test_hyperv_sets_its_usual_enlightenments_except_removed_ones() -> None:
     flags = Enlightenments(hyperv=True, remove=("hv-ipi",), add=("hv-stimer-direct",)).flags
     assert "hv-time=on" in flags
     assert "hv-stimer-direct=on" in flags
@@ -91,7 +91,7 @@ def test_hyperv_is_what_is_usual_there_but_for_what_is_removed() -> None:
         ({"hugepages": True, "prealloc": True}, "remove `prealloc`"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_the_reason(
+def test_contradictory_options_are_refused_with_the_reason(
     options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ValidationError) as refused:

@@ -110,7 +110,7 @@ async def test_a_host_without_room_says_so(far: SshHost, sshd: Sshd, big: Path) 
         await here.run(["umount", str(folder)])
 
 
-async def test_what_nobody_asks_for_is_removed_in_the_end(
+async def test_files_unused_for_a_month_are_removed_from_the_host(
     far: SshHost, sshd: Sshd, big: Path
 ) -> None:
     there = await at_host(far, big)
@@ -122,9 +122,7 @@ async def test_what_nobody_asks_for_is_removed_in_the_end(
     assert not there.exists()
 
 
-async def test_a_copy_that_is_broken_off_leaves_nothing_that_counts(
-    far: SshHost, sshd: Sshd, big: Path
-) -> None:
+async def test_a_cancelled_copy_is_not_used(far: SshHost, sshd: Sshd, big: Path) -> None:
     copying = asyncio.ensure_future(at_host(far, big))
     await asyncio.sleep(0.02)
     copying.cancel()

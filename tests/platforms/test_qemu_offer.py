@@ -74,7 +74,7 @@ class Scripted:
         return Completed(0, self.said, b"")
 
 
-async def test_what_a_monitor_answers_is_an_offer(tmp_path: Path) -> None:
+async def test_a_monitors_answers_become_an_offer(tmp_path: Path) -> None:
     offer = await offer_of(Scripted().host, tmp_path)
     assert offer == Offer(
         version="10.0.2",
@@ -161,7 +161,7 @@ async def test_another_program_of_the_name_kvm_is_not_taken(tmp_path: Path) -> N
         await offer_of(host, tmp_path)
 
 
-async def test_of_two_qemus_the_one_with_the_accelerator_is_taken(tmp_path: Path) -> None:
+async def test_the_qemu_with_the_accelerator_is_chosen_from_two(tmp_path: Path) -> None:
     both = Scripted(names={PROGRAM: IS_QEMU, "qemu-kvm": IS_QEMU})
     assert (await offer_of(both.host, tmp_path, "tcg")).program == PROGRAM
     assert (await offer_of(both.host, tmp_path, "kvm")).program == PROGRAM

@@ -53,7 +53,7 @@ async def test_a_device_that_creates_no_machine_says_so() -> None:
     )
 
 
-async def test_a_device_that_works_so_far_is_no_more_than_that() -> None:
+async def test_a_working_kvm_device_is_reported_without_further_claims() -> None:
     answer = await probe.kvm_device(FakeHost(silent, {"/dev/kvm": b""}))
     assert answer == Answer(True, "/dev/kvm opens and creates a virtual machine")
 
@@ -66,7 +66,7 @@ async def test_a_device_that_works_so_far_is_no_more_than_that() -> None:
         ({"announced": True, "signatures": ["TCGTCGTCGTCG"]}, "emulated"),
     ],
 )
-async def test_what_a_host_is_decides_how_long_a_boot_may_take(
+async def test_the_boot_deadline_depends_on_the_kind_of_host(
     hypervisor: dict[str, object], depth: probe.Depth
 ) -> None:
     proof = json.dumps({"hypervisor": hypervisor}).encode()
@@ -151,7 +151,7 @@ async def test_a_host_without_qemu_says_what_to_install(
 @pytest.mark.parametrize(
     ("fault", "lasting"), [(MachineFault("it did not answer"), False), (InputError("no"), True)]
 )
-async def test_what_was_not_answered_is_asked_again(
+async def test_an_unanswered_question_is_asked_again(
     tmp_path: Path, fault: TareError, lasting: bool
 ) -> None:
     def answer(argv: Sequence[str]) -> Completed:

@@ -85,7 +85,7 @@ def test_unknown_arguments_come_last_and_are_listed() -> None:
         ({"disk_queues": 0}, "disk_queues"),
     ],
 )
-def test_what_does_not_go_together_is_refused(settings: dict[str, object], words: str) -> None:
+def test_incompatible_settings_are_refused(settings: dict[str, object], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         QemuOptions.model_validate(settings)
 
@@ -203,7 +203,7 @@ async def test_arguments_that_qemu_does_not_take_make_an_arm_unusable(context: C
 
 @pytest.mark.skipif(not shutil.which("qemu-system-x86_64"), reason="QEMU is not installed")
 @pytest.mark.parametrize("settings", [{"machine": "microvm"}, {"cpu_features": ["+aes"]}])
-async def test_what_a_qemu_may_have_been_built_without_is_tried_before_a_run(
+async def test_optional_features_of_qemu_are_tried_before_a_run(
     context: Context, monkeypatch: pytest.MonkeyPatch, settings: dict[str, object]
 ) -> None:
     async def refusing(*_: object) -> Answer:
@@ -307,7 +307,7 @@ async def test_halt_polling_is_held_while_a_machine_runs_and_given_back(
     assert setting.read_text() == "200000\n"
 
 
-async def test_what_a_host_lacks_is_reported_with_the_reason(context: Context) -> None:
+async def test_features_that_a_host_lacks_are_reported_with_the_reason(context: Context) -> None:
     nodes = online_nodes(Path("/sys/devices/system/node/online").read_text())
     verdict = await Qemu().check(context, QemuOptions(numa_node=max(nodes) + 1))
     assert not verdict.usable

@@ -211,7 +211,7 @@ async def test_neighbours_are_scheduled_by_their_own_knobs(
 
 
 @pytest.mark.parametrize("platform", PLATFORMS[:1])
-async def test_a_machine_that_changed_its_mind_is_no_machine(
+async def test_a_machine_that_lost_its_settings_is_refused(
     context: Context, tmp_path: Path, platform: Platform[Any]
 ) -> None:
     options = platform.options.model_validate({"scheduling": {"nice": 3}})

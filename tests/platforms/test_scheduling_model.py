@@ -60,7 +60,7 @@ ANYTHING = st.fixed_dictionaries(
 
 
 @given(ANYTHING)
-def test_whatever_is_accepted_agrees_with_itself(asked: dict[str, Any]) -> None:
+def test_accepted_settings_are_consistent(asked: dict[str, Any]) -> None:
     try:
         wanted = within_linux(Scheduling.model_validate(asked))
     except ValueError:
@@ -162,7 +162,7 @@ def test_a_study_with_knobs_is_stored_and_restored() -> None:
         (Scheduling(policy="fifo", priority=5), {"policy": "SCHED_OTHER"}, "SCHED_OTHER; priority"),
     ],
 )
-def test_what_did_not_take_is_named(
+def test_settings_that_did_not_take_effect_are_named(
     wanted: Scheduling, reported: dict[str, Any], complaint: str
 ) -> None:
     found = difference(reported, wanted)

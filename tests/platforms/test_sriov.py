@@ -84,7 +84,7 @@ async def test_two_free_functions_are_all_that_is_needed(host: SriovHost) -> Non
     assert not first.used and not first.group_peers
 
 
-async def test_what_the_host_lacks_is_one_line_with_a_remedy(host: SriovHost) -> None:
+async def test_missing_host_support_is_one_line_with_a_remedy(host: SriovHost) -> None:
     assert await why(host) == (
         "no network card of the host offers virtual functions",
         "use `network: tap`",
@@ -126,7 +126,7 @@ async def test_a_function_that_somebody_uses_is_not_taken(host: SriovHost) -> No
     assert f"{THIRD}: ens1f0v2 is part of ens1f0" in lacks
 
 
-async def test_one_that_shares_its_group_is_no_machines_and_may_be_the_hosts_end(
+async def test_a_function_that_shares_its_iommu_group_serves_only_as_the_hosts_end(
     host: SriovHost,
 ) -> None:
     host.card("ens1f0", functions=2)
@@ -149,7 +149,7 @@ async def test_a_card_or_a_function_may_be_named(host: SriovHost) -> None:
         await next_taken(host, "ens1f0", {first.own.address, first.port.address})
 
 
-async def test_a_jumbo_interface_is_no_hosts_end(host: SriovHost) -> None:
+async def test_an_interface_with_a_jumbo_mtu_is_not_the_hosts_end(host: SriovHost) -> None:
     host.card("ens1f0", functions=2)
     (host.device(SECOND) / "net/ens1f0v1/mtu").write_text("9000\n")
     assert await pair(host) == (SECOND, FIRST)
@@ -176,7 +176,7 @@ async def test_a_jumbo_interface_is_no_hosts_end(host: SriovHost) -> None:
     st.sets(st.sampled_from([FIRST, SECOND, THIRD])),
     st.sampled_from([None, "ens", FIRST, "a"]),
 )
-def test_what_is_taken_is_never_anybodys(
+def test_functions_in_use_are_never_taken(
     functions: list[Function], reserved: set[str], wanted: str | None
 ) -> None:
     chosen = taken([Card("ens", CARD, 8, tuple(functions))], wanted, reserved)
@@ -239,7 +239,7 @@ async def test_one_without_a_driver_stays_without(host: SriovHost, tmp_path: Pat
     assert host.state() == before
 
 
-async def test_what_vfio_does_not_take_goes_back_at_once(tmp_path: Path) -> None:
+async def test_a_function_that_vfio_refuses_is_returned_at_once(tmp_path: Path) -> None:
     host = SriovHost(tmp_path / "host", takes=False)
     host.card("ens1f0", functions=2)
     before = host.state()
@@ -275,7 +275,7 @@ async def test_a_killed_runs_function_is_given_back_from_the_ledger(
     assert host.state() == before
 
 
-async def test_what_is_anothers_by_now_is_left(host: SriovHost) -> None:
+async def test_a_function_used_by_others_meanwhile_is_kept(host: SriovHost) -> None:
     host.card("ens1f0", functions=1)
     entry = Entry(0, FUNCTION, host.boot_id(), {"address": FIRST, "driver": DRIVER})
     override = host.device(FIRST) / "driver_override"
@@ -332,7 +332,9 @@ def test_qemu_gets_the_function_and_nothing_else_carries_packets() -> None:
         ({"nic_function": "../ens1f0"}, "nic_function"),
     ],
 )
-def test_what_no_function_can_do_is_refused(asked: dict[str, object], message: str) -> None:
+def test_settings_that_no_function_supports_are_refused(
+    asked: dict[str, object], message: str
+) -> None:
     with pytest.raises(ValidationError, match=message):
         options(**asked)
 

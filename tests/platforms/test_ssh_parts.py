@@ -113,7 +113,7 @@ class Saying(LocalHost):
 
 @pytest.mark.fuzz
 @given(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
-def test_what_is_no_proof_is_refused_in_one_way(answer: bytes) -> None:
+def test_any_invalid_proof_is_a_fault_about_the_proof(answer: bytes) -> None:
     try:
         found = asyncio.run(look(Saying(answer), "agent"))
     except MachineFault as fault:
@@ -224,7 +224,9 @@ async def test_the_doctor_asks_no_machine(context: Context) -> None:
     assert "a study names one" in verdict.reason
 
 
-async def test_what_cannot_be_reached_is_a_verdict(context: Context, server: Sshd) -> None:
+async def test_an_unreachable_machine_is_reported_as_unusable(
+    context: Context, server: Sshd
+) -> None:
     nobody = await Ssh().check(context, options_for(server, user="nobody-of-that-name"))
     assert not nobody.usable
     assert "refuses the login" in nobody.reason

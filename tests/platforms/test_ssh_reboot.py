@@ -74,7 +74,7 @@ async def test_a_machine_that_does_not_come_back_is_given_up(away: int, words: s
     assert "reboot-patience" in caught.value.hint
 
 
-def test_what_a_reboot_takes_is_in_the_plan() -> None:
+def test_the_time_of_a_reboot_is_in_the_plan() -> None:
     plain = SshArmOptions.model_validate({"ssh": "vm"})
     often = plain.model_copy(update={"reboot": True})
     assert Ssh().stated(often).boot_s > Ssh().stated(plain).boot_s

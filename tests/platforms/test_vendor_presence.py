@@ -212,7 +212,7 @@ def test_each_maker_s_platform_asks_for_itself() -> None:
         ("", None),
     ],
 )
-def test_a_moment_without_its_zone_is_none(text: str, seconds: float | None) -> None:
+def test_a_time_without_a_zone_is_ignored(text: str, seconds: float | None) -> None:
     assert PsObject({"LastBootUpTime": text}).moment("LastBootUpTime") == seconds
 
 

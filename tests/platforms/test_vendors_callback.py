@@ -123,7 +123,7 @@ async def test_an_address_of_another_computer_is_reported() -> None:
             pass
 
 
-async def test_a_channel_that_nobody_dialled_ends_when_it_is_closed() -> None:
+async def test_a_channel_without_a_caller_ends_when_it_is_closed() -> None:
     async with CallbackListeners().open(ANYWHERE) as door:
         with door.expect("one") as caller:
             hearing = asyncio.ensure_future(caller.channel.receive())

@@ -87,7 +87,7 @@ def test_secrets_are_cut_out(before: str, secret: str, after: str) -> None:
     assert secret not in text.replace(HIDDEN, "\0")
 
 
-def test_of_two_secrets_the_longer_goes_first() -> None:
+def test_the_longer_of_two_secrets_is_replaced_first() -> None:
     text = scrubbed("abcdef abcd", [Secret("abcd"), Secret("abcdef")])
     assert text == f"{HIDDEN} {HIDDEN}"
 
@@ -196,7 +196,7 @@ def greet(trusting: ssl.SSLContext, shown: Path, name: str = "esxi.example") -> 
     assert client.version()
 
 
-def test_a_servers_own_certificate_is_enough_whoever_signed_it(tmp_path: Path) -> None:
+def test_a_servers_own_certificate_is_accepted_regardless_of_its_issuer(tmp_path: Path) -> None:
     own, whole = signed(tmp_path)
     greet(verifying(str(own)), whole)
     # And nothing else: not another's, not under another name, not after its time.

@@ -258,7 +258,9 @@ async def test_a_wrong_login_is_reported_without_the_password(
     assert "planted-and-wrong" not in repr(verdict)
 
 
-async def test_a_certificate_of_nobody_known_is_refused(there: Simulator, context: Context) -> None:
+async def test_a_certificate_of_an_unknown_issuer_is_refused(
+    there: Simulator, context: Context
+) -> None:
     verdict = await Vsphere().check(context, there.options(ca=None))
     assert not verdict.usable and "is not trusted" in verdict.reason
     assert "`ca`" in verdict.hint

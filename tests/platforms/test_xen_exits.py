@@ -122,7 +122,7 @@ def test_after_lost_records_no_wait_is_counted() -> None:
     assert found.run_delay_s == 0
 
 
-def test_what_a_pv_guest_does_is_counted_without_time() -> None:
+def test_exits_of_pv_guests_are_counted_without_time() -> None:
     calls = [Crossing(at, 1, Way.PV, 29) for at in (5, 6, 7)]
     found = exits_of([runs(0, 5), *calls], (OWN,), "svm", HZ)
     assert found.counts == (ExitCount(OWN, PV, 29, 3, 0.0),)
@@ -144,7 +144,7 @@ def test_the_counters_frequency_is_that_of_xl_info() -> None:
     assert counter_hz("") == 0
 
 
-def test_idle_cpus_and_exits_of_nobody_are_passed_over() -> None:
+def test_idle_cpus_and_exits_without_a_domain_are_skipped() -> None:
     found = exits_of(
         [exit_at(0, CPUID), runs(5, IDLE_DOMAIN), exit_at(10, CPUID), entry_at(20)],
         (OWN,), "svm", HZ,

@@ -71,7 +71,7 @@ def test_disks_and_networks_reach_xen_and_the_agent() -> None:
     assert "disk" not in written(options())
 
 
-def test_what_is_not_asked_for_stays_as_xen_has_it() -> None:
+def test_settings_that_are_not_requested_keep_xens_defaults() -> None:
     found = written(options(), replace(SPEC, cpus=()))
     assert not {"cpus", "cpu_weight", "cap", "pool", "serial"} & found.keys()
 
@@ -120,7 +120,7 @@ def test_emulated_devices_are_kept_from_being_unplugged() -> None:
         ({"cpupool": 'a"b'}, "cpupool"),
     ],
 )
-def test_what_xen_does_not_know_is_refused(given: dict[str, Any], says: str) -> None:
+def test_settings_unknown_to_xen_are_refused(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         options(**given)
 
@@ -157,7 +157,9 @@ def test_extra_time_is_the_subjects_own() -> None:
 
 
 @given(st.floats(0.01, 1), st.integers(1, 8), st.integers(1_000, 1_000_000))
-def test_what_is_granted_is_what_was_reserved(share: float, vcpus: int, period_us: int) -> None:
+def test_the_granted_budget_equals_the_reservation(
+    share: float, vcpus: int, period_us: int
+) -> None:
     chosen = options(scheduling={"reservation": share * vcpus, "period": period_us / 1e6})
     found = chosen.granted("subject", vcpus)
     assert found is not None
@@ -165,7 +167,7 @@ def test_what_is_granted_is_what_was_reserved(share: float, vcpus: int, period_u
     assert abs(found.budget_us - share * period_us) <= 1
 
 
-def test_what_rtds_granted_is_read_from_xls_table() -> None:
+def test_rtds_budgets_are_read_from_xls_table() -> None:
     shown = """\
 Name                                ID VCPU    Period    Budget  Extratime
 tare-x y                             3    0     10000      4000        yes

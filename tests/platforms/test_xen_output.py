@@ -125,7 +125,7 @@ def test_text_between_frames_is_passed_on_unchanged(payloads: list[bytes], text:
 
 
 @given(st.binary(max_size=200))
-def test_what_is_sent_passes_the_kernels_command_key(data: bytes) -> None:
+def test_sent_data_escapes_the_consoles_command_key(data: bytes) -> None:
     pressed, passed = False, bytearray()
     for byte in data.replace(ATTENTION, 2 * ATTENTION):
         if byte == ATTENTION[0]:

@@ -67,7 +67,7 @@ def test_a_record_of_real_bytes() -> None:
         (window(0, b"") + record(0x00021002, [1], 5), "no record that says whose"),
     ],
 )
-def test_what_cannot_be_is_refused(data: bytes, says: str) -> None:
+def test_impossible_values_are_refused(data: bytes, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         list(records(data))
 

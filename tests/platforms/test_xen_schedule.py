@@ -117,7 +117,7 @@ def test_one_that_never_leaves_is_seen_to_run() -> None:
     assert not track.episodes
 
 
-def test_what_was_lost_is_counted_and_what_follows_is_not_taken_for_its_sequel() -> None:
+def test_lost_records_are_counted_and_later_ones_are_not_joined_to_earlier_ones() -> None:
     records: list[Change | Lost] = [
         Change(1_000, 1, 1, 0, Runstate.RUNNABLE, Runstate.RUNNING),
         Lost(1, 12),

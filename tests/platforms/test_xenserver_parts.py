@@ -128,7 +128,7 @@ async def test_a_member_of_the_pool_names_its_coordinator(
     assert "address: 192.0.2.17" in verdict.hint
 
 
-async def test_a_certificate_of_nobody_known_is_refused(server: XenServer) -> None:
+async def test_a_certificate_of_an_unknown_issuer_is_refused(server: XenServer) -> None:
     with pytest.raises(InputError, match="is not trusted"):
         async with pool_of(server, ca=None):
             pass
@@ -264,7 +264,7 @@ async def test_nothing_is_left_after_a_failure(
 @pytest.mark.parametrize(
     "request_cut", ["VDI.create", "VM.create", "import_raw_vdi", "Async.VM.start_on", "task.get"]
 )
-async def test_of_a_connection_that_breaks_nothing_is_left(
+async def test_a_broken_connection_leaves_nothing_behind(
     server: XenServer, context: Context, tmp_path: Path, request_cut: str
 ) -> None:
     server.cuts.append(re.compile(request_cut))

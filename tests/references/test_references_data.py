@@ -108,7 +108,9 @@ def test_values_are_those_of_the_source(
     assert tables[number].rows[arm] == pytest.approx(BY_HAND[number, arm], rel=1e-12)
 
 
-def test_what_the_source_lost_is_named_and_has_no_value(tables: dict[int, PublishedTable]) -> None:
+def test_rows_that_the_source_lost_are_named_and_have_no_values(
+    tables: dict[int, PublishedTable],
+) -> None:
     lost = {(number, arm) for number, table in tables.items() for arm in table.lost}
     assert lost == {(6, "xen-pv"), (6, "xen-pv-1ms")}
     assert not {"xen-pv", "xen-pv-1ms"} & set(tables[6].rows)

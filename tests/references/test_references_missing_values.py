@@ -49,7 +49,7 @@ def draft(comparison: Comparison, name: str) -> PaperDraft:
     return next(each for each in drafts if each.exhibit.name == name)
 
 
-def test_what_is_no_bare_machine_is_not_divided_by_as_one(comparison: Comparison) -> None:
+def test_a_guest_named_bare_is_not_used_as_the_bare_machine(comparison: Comparison) -> None:
     guests = {"bare": {"platform": "qemu"}, "vm": {"platform": "qemu"}}
     run = changed(comparison, guests)
     assert bare_of(run, REFERENCE) is None

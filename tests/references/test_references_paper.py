@@ -52,7 +52,7 @@ def phase(arm: str, name: str, mean_s: float) -> PhaseEffect:
 
 
 @pytest.mark.parametrize("name", LAID_OUT)
-def test_what_a_source_measured_is_measured_by_one_of_its_studies(name: str) -> None:
+def test_each_measurement_of_a_source_is_covered_by_one_of_its_studies(name: str) -> None:
     reference = REFERENCES[name]
     lacking = {exhibit.name for exhibit in reference.exhibits}
     for study in reference.studies:
@@ -229,7 +229,7 @@ def raw_entry(path: Path, durations_ns: list[int]) -> SeriesEntry:
     )
 
 
-def test_what_recurs_is_drawn_of_the_longest_view(tmp_path: Path) -> None:
+def test_recurring_gaps_are_drawn_from_the_longest_view(tmp_path: Path) -> None:
     """The source's are of 9 s and 10 s, and so is one view of the study's."""
     reference, comparison = REFERENCES["fayyad2013"], planned_run("realtime", 4)
     summary = summarise_series([raw_entry(tmp_path / "raw.parquet", [68_000] * 6)])

@@ -93,7 +93,7 @@ def test_the_runs_maximum_is_the_worst_of_all_blocks(side: SideBySide) -> None:
     assert vm.emulated
 
 
-def test_of_several_ticks_the_longest_view_is_taken(side: SideBySide) -> None:
+def test_the_longest_view_of_several_ticks_is_chosen(side: SideBySide) -> None:
     one = table(side, 2)
     assert [key.workload for key in one.keys if key] == ["tick-long"]
     first = row(one, "bare").values[0]

@@ -186,7 +186,7 @@ def test_an_arm_that_a_run_lacks_is_the_reason(stated_by_name: dict[str, Stated]
     assert set(stated_by_name["above"].own) == {"kvm ÷ xen"}
 
 
-def test_of_the_longest_of_all_there_is_no_interval(stated_by_name: dict[str, Stated]) -> None:
+def test_the_longest_value_of_all_has_no_interval(stated_by_name: dict[str, Stated]) -> None:
     (one,) = stated_by_name["longest"].between
     assert one.value == pytest.approx(1.25, abs=0.01) and one.ends is None
     assert "xen ÷ kvm 1.25× (of the longest of all)" in own_words(stated_by_name["longest"])

@@ -68,7 +68,7 @@ def test_each_number_of_the_text_has_a_counterpart_or_the_reason_why_not(name: s
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_what_has_a_counterpart_is_measured_by_a_study(name: str) -> None:
+def test_each_fact_with_a_counterpart_is_measured_by_a_study(name: str) -> None:
     reference = load_reference(name)
     # Arms of hypervisors, which are compared, are not in a plan of a host without any.
     lacking = {key for key, fact in reference.facts.items() if fact.measured and not fact.than}
@@ -84,7 +84,7 @@ def test_each_number_is_paired_with_its_own_scenario(name: str) -> None:
     assert not [key for key, fact in measured.items() if not fact.scenario]
 
 
-def test_what_is_of_the_bare_machine_is_of_it_alone() -> None:
+def test_facts_about_the_bare_machine_use_its_values_alone() -> None:
     run = planned_run("realtime", 4)
     # Where none is named, the first that a run has is taken.
     assert run.summaries[0].key.scenario != "one-to-all"

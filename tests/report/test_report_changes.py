@@ -162,7 +162,7 @@ def test_sentence_and_bar_of_a_change_have_one_word_for_a_resource(
             assert word in line.sentence.lower() or blocks == 4
 
 
-def test_few_blocks_and_findings_are_no_verdict() -> None:
+def test_few_blocks_and_findings_give_no_verdict() -> None:
     few = changed(
         compared(simulated(0, 1.0, 1, blocks=4)), compared(simulated(1, 1.5, 1, blocks=4)), "bare"
     )

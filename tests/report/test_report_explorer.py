@@ -66,7 +66,7 @@ def test_values_stand_by_block_and_gaps_stay_gaps(tmp_path: Path) -> None:
     assert lost[0] == {"0.2": "failed: the guest panicked"}
 
 
-def test_of_many_values_those_of_headline_metrics_are_kept(
+def test_values_of_headline_metrics_are_kept_when_there_are_too_many(
     comparison: Comparison, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = len(data_of(comparison)["values"])
@@ -102,7 +102,9 @@ KEYS = st.builds(Key, TEXTS, TEXTS, TEXTS, TEXTS, TEXTS)
 
 
 @given(KEYS, KEYS, TEXTS, TEXTS)
-def test_what_differs_has_another_name_in_links(one: Key, two: Key, arm: str, base: str) -> None:
+def test_different_effects_have_different_link_names(
+    one: Key, two: Key, arm: str, base: str
+) -> None:
     name = anchor_of(one, arm, base)
     assert name[0] == "e"
     assert name.isalnum()

@@ -289,7 +289,7 @@ def test_inlining_gives_ids_tooltips_and_title(tmp_path: Path) -> None:
     assert "var(--tie)" in svg and "#" not in svg
 
 
-def test_what_is_no_drawing_is_refused() -> None:
+def test_text_that_is_not_svg_is_refused() -> None:
     with pytest.raises(ValueError, match="no figure"):
         inline_svg("<html>", name="x", title="", description="")
 

@@ -111,7 +111,7 @@ def test_slow_boots_and_lost_cells_are_reported_before_the_table(tmp_path: Path)
     assert arm_sentences(found)["kvm"].endswith("10 of its 20 cells failed.")
 
 
-def test_what_excludes_every_cost_does_not_leave_one_of_0_per_cent(tmp_path: Path) -> None:
+def test_an_interval_without_a_cost_leaves_no_cost_of_0_percent(tmp_path: Path) -> None:
     (tmp_path / "lost").mkdir()
     better: Values = [None if n < 5 else 0.8 + 0.001 * (n % 3) for n in range(12)]
     found = compared(tmp_path / "lost", [1.0 + 0.001 * (n % 3) for n in range(12)], better)

@@ -17,7 +17,7 @@ def test_few_hosts_have_a_column_each() -> None:
     assert [f"h{host}" for host in range(MOST_COLUMNS)] == found[3:-3]
 
 
-def test_of_many_hosts_the_page_names_those_at_the_ends_and_the_file_has_all() -> None:
+def test_with_many_hosts_the_page_names_the_extremes_and_the_file_has_all() -> None:
     hosts = 40
     (effect,) = found = shared(0.1, 0.02, hosts, 2, 3)
     table = over_hosts_table(found)

@@ -46,7 +46,7 @@ def test_a_plan_for_this_computer_loads_nothing_that_reaches_others() -> None:
     assert "asyncssh" not in loaded("plan", "quick")
 
 
-def test_what_is_asked_for_is_loaded(tmp_path: Path) -> None:
+def test_libraries_are_imported_when_their_output_is_requested(tmp_path: Path) -> None:
     write_run(tmp_path, blocks=2, series=False)
     assert loaded("report", str(tmp_path), "--figures", "png") == ["vl_convert"]
     assert loaded("export", str(tmp_path), "--out", str(tmp_path / "out.csv")) == ["polars"]

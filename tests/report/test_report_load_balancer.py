@@ -159,7 +159,7 @@ def test_unknown_capacity_reports_the_loss_in_cpu_time_and_latency(
     assert "A request takes" not in bare + tcg
 
 
-def test_latency_beyond_what_an_arm_carries_is_no_loss_but_overload(tmp_path: Path) -> None:
+def test_latency_at_a_load_above_capacity_is_overload_and_not_a_loss(tmp_path: Path) -> None:
     offered = {"per_s": 500.0, "overloaded": True}
     run = load_run(write_proxied_run(tmp_path, ("kvm",), offered=offered))
     by_arm = {each.arm: each for each in through([run], ARMS, "bare", 0.95) if each.size == 0}

@@ -192,7 +192,7 @@ def test_bars_for_which_a_figure_has_no_room_are_counted(
     assert cut.title == "terasort: sort, phase by phase, the first 3 of 4 bars"
 
 
-def test_what_neither_limits_waits_for_something_else() -> None:
+def test_a_job_without_a_limit_is_reported_as_waiting() -> None:
     idle = replace(uses(monitor(cpu_until=0.0, disk_from=99.0))[0], limit="nothing of these")
     assert finding([idle]).startswith("Neither CPU nor disk seems to limit kvm in sort map")
     sure = [replace(idle, block=block) for block in range(5)]

@@ -175,7 +175,7 @@ def test_the_page_reports_how_scenarios_were_adapted_to_the_host(quick: Quick) -
     assert "pinned: 1 cpu-load neighbour to fill a host of 2 CPUs" in page
 
 
-def test_a_complete_run_says_nothing_of_being_partial(quick: Quick) -> None:
+def test_a_complete_run_is_not_marked_as_partial(quick: Quick) -> None:
     assert "Partial" not in quick[1].words
 
 
@@ -304,7 +304,7 @@ def test_a_baseline_under_a_hypervisor_is_reported_with_its_consequence(tmp_path
     assert f"The baseline bare ran {mark}; all ratios are to that." in page.words
 
 
-def test_what_could_explain_a_result_is_grouped_over_arms(quick: Quick) -> None:
+def test_possible_explanations_are_grouped_over_arms(quick: Quick) -> None:
     words = quick[1].words
     assert "What could explain a result" in words
     assert "kernel.release: 6.1.0-18-amd64 → 6.1.0-18-rt-amd64" in words

@@ -109,7 +109,7 @@ def test_words_and_what_an_older_version_does_not_know_change_nothing() -> None:
     assert settings_sha256(before.runs[0]) == settings_sha256(after.runs[0])
 
 
-def test_what_differs_comes_first_in_text() -> None:
+def test_differences_come_first_in_text() -> None:
     console = Console(file=StringIO(), width=200)
     render_changes(run(1), with_study(run(2), nicer, OPTIONS), console)
     lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
@@ -125,7 +125,7 @@ def test_differences_between_three_runs_are_reported_too() -> None:
     assert not any(line.startswith("Note:") for line in rest)
 
 
-def test_what_differs_comes_first_on_the_page_and_no_equal_digests_are_printed() -> None:
+def test_differences_come_first_on_the_page_without_equal_digests() -> None:
     before, after = run(1), with_study(run(2), nicer, OPTIONS)
     pair = RunPair({"bare": before}, {"bare": after}, "bare")
     page = changes_page(pair, (), Path("nowhere"))
@@ -136,7 +136,7 @@ def test_what_differs_comes_first_on_the_page_and_no_equal_digests_are_printed()
     assert len(digests) == 2
 
 
-def test_what_differs_comes_first_in_markdown_and_in_junit() -> None:
+def test_differences_come_first_in_markdown_and_junit() -> None:
     before, after = run(1), with_study(run(2), nicer, OPTIONS)
     doubts = doubts_of(before, after)
     checked = check(before, after, [parse_gate(GATE)])

@@ -57,7 +57,7 @@ def test_all_metrics_on_request(comparison: Comparison) -> None:
     assert "duration max" in printed(comparison, every=True)
 
 
-def test_brackets_in_names_are_no_markup(tmp_path: Path) -> None:
+def test_brackets_in_names_are_not_markup(tmp_path: Path) -> None:
     arms = {"bare": ArmSpec(), "[bold]x[/bold]": ArmSpec("oci")}
     write_run(tmp_path, arms=arms, aa=None, blocks=2, series=False, title="[red]title[/]")
     text = printed(comparison_of(tmp_path))

@@ -67,7 +67,7 @@ def test_every_drawing_is_whole_xml_and_stays_so_within_a_page(
 
 
 @pytest.mark.parametrize("text", ['a role="img"', 'fill="#fffffe" b', ' font-family="x"', "<b>"])
-def test_what_a_text_says_is_never_taken_for_the_drawings_own(text: str) -> None:
+def test_text_is_never_parsed_as_part_of_the_drawing(text: str) -> None:
     canvas = Canvas(10)
     canvas.text(1, 1, text)
     canvas.point(1, 1, TIE, "circle", tip=text)

@@ -97,7 +97,7 @@ def test_the_input_of_all_supplies_is_added_up(server: RedfishServer, tmp_path: 
     assert reading(found) == Power(210.0) and found.source == "Redfish (PowerSubsystem)"
 
 
-def test_of_several_chassis_one_must_be_named(server: RedfishServer, tmp_path: Path) -> None:
+def test_one_of_several_chassis_must_be_named(server: RedfishServer, tmp_path: Path) -> None:
     server.with_metrics("node-1")
     server.with_metrics("node-2")
     server.chassis("fans")
@@ -109,7 +109,7 @@ def test_of_several_chassis_one_must_be_named(server: RedfishServer, tmp_path: P
 
 
 @pytest.mark.parametrize("watts", [None, 0])
-def test_a_reading_of_null_or_zero_is_none(
+def test_a_reading_of_null_or_zero_is_refused(
     server: RedfishServer, tmp_path: Path, watts: float | None
 ) -> None:
     server.with_metrics()

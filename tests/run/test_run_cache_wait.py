@@ -55,7 +55,7 @@ def end(process: subprocess.Popen[str]) -> None:
     process.stdin.close()
 
 
-def test_who_builds_is_known_from_the_kernel(tmp_path: Path) -> None:
+def test_the_building_process_is_found_through_the_kernel(tmp_path: Path) -> None:
     with builder(tmp_path) as other:
         (tmp_path / "lock").write_text(FALSE_OWNER)
         who = builder_of(tmp_path / "lock")
@@ -66,7 +66,7 @@ def test_who_builds_is_known_from_the_kernel(tmp_path: Path) -> None:
     assert "process 1," not in who
 
 
-def test_nobody_is_named_where_nobody_is_known(tmp_path: Path) -> None:
+def test_an_unknown_builder_is_not_named(tmp_path: Path) -> None:
     (tmp_path / "lock").write_text(FALSE_OWNER)
     for lock in (tmp_path / "lock", tmp_path / "none"):
         assert builder_of(lock) == f"another process, which builds into {tmp_path}"

@@ -94,7 +94,7 @@ async def test_tiny_cluster_counts_words_and_reports_its_phases(context: Context
         assert reason == f"the nodemanager on slave-1 ended by itself: {how}"
 
 
-def test_a_wrong_count_is_no_result() -> None:
+def test_a_wrong_count_is_refused() -> None:
     job = WORK.job(PARAMETERS)
     assert job is not None
     right, wrong = f"{'a' * 64}  -\n", f"{'b' * 64}  -\n"

@@ -42,7 +42,7 @@ def test_a_fault_that_its_client_does_not_know_is_found_in_the_logs() -> None:
     assert fault_in_logs({"master-namenode.log": "INFO all is well"}) is None
 
 
-def test_what_has_no_name_is_given_none() -> None:
+def test_an_unknown_fault_gets_no_name() -> None:
     assert fault_in("java.lang.NullPointerException\n\tat a.b(C.java:1)") is None
 
 

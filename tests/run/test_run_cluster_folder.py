@@ -64,7 +64,7 @@ async def test_the_folder_is_removed_and_nothing_else(tmp_path: Path, host: Loca
         assert ledger.open_entries() == ()
 
 
-async def test_what_is_refused_stays_in_the_ledger(tmp_path: Path, host: LocalHost) -> None:
+async def test_a_refused_removal_stays_in_the_ledger(tmp_path: Path, host: LocalHost) -> None:
     with Ledger(tmp_path / "ledger") as ledger, namenode(403, b"Permission denied") as (at, _):
         (message,) = await cleaned(host, ledger, at, "/user/me/tare-1")
         assert message.startswith("Could not undo hdfs /user/me/tare-1: HDFS at ")

@@ -58,7 +58,7 @@ def test_a_cluster_is_up_when_all_say_so() -> None:
         (state_words()[:-3] + "}", "the history server does not answer"),
     ],
 )
-def test_what_is_lacking_is_named(message: str, words: str) -> None:
+def test_missing_daemons_are_named(message: str, words: str) -> None:
     assert words in missing_part(message, 2)
 
 
@@ -76,7 +76,7 @@ def test_the_history_server_waits_for_the_namenode_alone() -> None:
 
 @pytest.mark.fuzz
 @given(st.text() | st.lists(JSON, max_size=4).map(lambda all: "".join(map(json.dumps, all))))
-def test_whatever_is_answered_is_no_fault(message: str) -> None:
+def test_any_answer_of_the_daemons_is_tolerated(message: str) -> None:
     assert isinstance(missing_part(message, 1), str)
     assert written(message) >= 0 or "BytesWritten" in message
     assert all(isinstance(each, dict) for each in objects_in(message))

@@ -120,7 +120,7 @@ WRONG = {
 @pytest.mark.parametrize(
     ("command", "what"), [*(("plan", what) for what in WRONG), ("run", "package")]
 )
-def test_what_is_wrong_is_one_error_with_its_line(home: Path, command: str, what: str) -> None:
+def test_a_mistake_is_one_error_with_its_line(home: Path, command: str, what: str) -> None:
     old, new, line, words = WRONG[what]
     path = written(home, STUDY.replace(old, new))
     # Only a probe and a run ask apt; a plan starts nothing.

@@ -51,7 +51,7 @@ class Ended:
 
 @pytest.mark.parametrize("phases", [(), ("disk-load",), ("memory-load", "disk-load")])
 @pytest.mark.parametrize(("moved", "believed"), [(200 * MB, True), (1 * MB, False)])
-async def test_a_disk_load_that_never_reached_its_disk_was_none(
+async def test_a_disk_load_that_never_reached_its_disk_is_withheld(
     moved: float, believed: bool, phases: tuple[str, ...]
 ) -> None:
     machine = DiskNeighbour(moved)
@@ -127,7 +127,7 @@ def test_a_disk_that_moved_as_much_or_more_is_believed(
         ("dfsio", {}, False),
     ],
 )
-def test_what_says_that_a_disk_moved_it_is_held_to_it(
+def test_workloads_that_claim_disk_traffic_are_checked_against_the_disk(
     name: str, given: dict[str, Any], claims: bool
 ) -> None:
     workload = WORKLOADS[name]
@@ -136,7 +136,7 @@ def test_what_says_that_a_disk_moved_it_is_held_to_it(
     assert (workload.disk_claim(parameters, result).written is not None) == claims
 
 
-def test_whoever_asks_for_a_personality_reads_why_no_disk_is_held_to_it() -> None:
+def test_the_description_of_personalities_says_why_the_disk_is_not_checked() -> None:
     filebench = WORKLOADS["filebench"].parameters
     reason = str(filebench.model_fields["work"].description)
     unheld = [
@@ -221,7 +221,7 @@ workloads:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a disk of its own needs a loop device")
-def test_what_the_page_cache_did_is_withheld_unless_that_is_stated(
+def test_figures_of_the_page_cache_are_withheld_unless_declared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

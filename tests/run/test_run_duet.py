@@ -31,7 +31,7 @@ workloads:
 
 @given(st.lists(st.sampled_from(["ok", "fails before", "fails after"]), max_size=6),
        st.lists(st.sampled_from(["ok", "fails before", "fails after"]), max_size=6))  # fmt: skip
-def test_sides_keep_step_and_nobody_waits_for_one_that_is_gone(
+def test_sides_keep_step_and_do_not_wait_for_one_that_is_gone(
     first: list[str], second: list[str]
 ) -> None:
     async def play(side: Side, cells: list[str]) -> list[str]:

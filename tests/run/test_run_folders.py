@@ -86,9 +86,7 @@ def test_a_run_that_was_killed_before_its_first_event_is_started_again_in_its_fo
 
 
 @pytest.mark.parametrize("more", ["series/a.parquet", "machines/m/console.log", "notes.txt"])
-def test_what_is_more_than_a_run_makes_before_its_first_event_is_left(
-    more: str, tmp_path: Path
-) -> None:
+def test_files_other_than_those_of_a_beginning_run_are_kept(more: str, tmp_path: Path) -> None:
     for part in ("series", "machines"):
         (tmp_path / "run" / part).mkdir(parents=True)
     (tmp_path / "run" / more).parent.mkdir(exist_ok=True)
@@ -140,7 +138,7 @@ def _full(name: str | None) -> OSError:
 @pytest.mark.parametrize(
     ("named", "message"), [(None, ""), ("series/a.parquet", "series/a.parquet"), (f"{PART}x", "")]
 )
-def test_what_a_full_disk_refused_is_named_unless_nobody_knows_the_name(
+def test_the_file_that_a_full_disk_refused_is_named_if_known(
     named: str | None, message: str, tmp_path: Path
 ) -> None:
     run = create_folder(tmp_path / "run")

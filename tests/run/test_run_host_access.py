@@ -45,7 +45,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("words", [("run",), ("plan", "--probe")])
-def test_what_reaches_a_host_is_refused_by_line_and_key_before_anything(
+def test_settings_that_reach_the_host_are_refused_with_line_and_key_first(
     study: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     result = tare(*words, str(study))

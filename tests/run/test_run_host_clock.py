@@ -32,7 +32,7 @@ def test_offset_of_two_counters_is_within_its_bounds(
 
 
 @given(st.integers(1, 10), st.integers(-(10**15), 10**15), st.data())
-def test_a_hosts_clock_bounds_readings_of_its_machine_whatever_clock_this_computer_has(
+def test_a_hosts_clock_bounds_its_machines_readings_for_any_local_clock(
     rounds: int, ahead_ns: int, data: st.DataObject
 ) -> None:
     between, clock = st.integers(0, 10**9), st.integers(0, 10**12)

@@ -229,7 +229,7 @@ async def test_a_hostile_guest_costs_a_cell(
 
 
 @pytest.mark.parametrize("twist", HARMLESS.values(), ids=HARMLESS.keys())
-async def test_what_is_odd_but_harmless_costs_nothing(
+async def test_odd_but_harmless_messages_cost_nothing(
     twist: Twist, tmp_path: Path, agent_program: Path
 ) -> None:
     fold = await run_twisted(twist, tmp_path / "run", agent_program)

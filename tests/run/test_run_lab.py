@@ -135,7 +135,7 @@ def test_counted_time_finds_the_same_in_every_block(home: Path) -> None:
         ("bare", "{platform: bare}", "killed by SIGKILL", False),
     ],
 )
-def test_what_is_killed_in_a_cell_of_the_lab_is_booted_again_for_that_cell(
+def test_a_machine_killed_in_a_cell_of_the_lab_is_booted_again_for_that_cell(
     home: Path, name: str, options: str, reason: str, transient: bool
 ) -> None:
     folder, study = home / "run", home / "dying.yaml"

@@ -128,7 +128,7 @@ def test_another_release_reboots_a_lab_but_not_bare() -> None:
     assert found["xen", "bookworm"] == "xen@bookworm"
 
 
-def test_an_emulator_of_another_release_is_a_mark_and_a_hypervisor_is_none() -> None:
+def test_an_emulator_of_another_release_is_marked_and_a_hypervisor_is_not() -> None:
     qemu, xen = (installed().platforms[name] for name in ("qemu", "xen"))
     emulated, boots = qemu.options.model_validate({"accelerator": "tcg"}), "kvm@trixie"
     assert "emulator of Debian 13 (trixie)" in mark_of(qemu, emulated, boots, "", ())
@@ -138,7 +138,7 @@ def test_an_emulator_of_another_release_is_a_mark_and_a_hypervisor_is_none() -> 
         assert mark_of(where, options, boots, "", ()) == ""
 
 
-def test_what_was_booted_of_each_release_is_in_the_facts_that_the_report_shows() -> None:
+def test_versions_booted_of_each_release_are_in_the_reports_facts() -> None:
     known = lab_facts(lab(release="bookworm"))
     for release, version in (("bookworm", "4.17"), ("trixie", "4.20"), ("trixie", "4.20")):
         image = LabImage(Path(), "d", "6.1", version, {"xen": version}, (), True, 0.0)

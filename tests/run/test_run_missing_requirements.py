@@ -97,7 +97,7 @@ def test_where_an_option_would_give_a_disk_the_reason_says_which() -> None:
     assert found.endswith("cannot give here: say by `disks` in which storage it is made")
 
 
-def test_what_a_study_adds_is_in_no_live_image() -> None:
+def test_packages_added_by_a_study_are_not_in_live_images() -> None:
     text = """
 study: adds
 baseline: bare
@@ -114,7 +114,7 @@ workloads:
     assert lacking(WORKLOADS, study, "bare", ABLE) == {}
 
 
-def test_what_is_not_for_emulated_processors_is_left_out_there_and_there_alone() -> None:
+def test_workloads_unsuited_to_emulation_are_left_out_only_there() -> None:
     text = """
 study: slow
 shape: {memory: 1GiB}
@@ -272,7 +272,7 @@ workloads: {{dfsio: {{}}}}
     assert found["net"].startswith("its neighbours' net-load needs a network of Tare's own")
 
 
-def test_what_needs_archives_is_not_done_on_a_cluster_that_exists(tmp_path: Path) -> None:
+def test_jobs_that_need_archives_are_skipped_on_an_existing_cluster(tmp_path: Path) -> None:
     workloads = (
         "{dfsio: {}, terasort: {}, wordcount: {engine: [mapreduce, spark]}, kmeans: {}, join: {}, "
         "aggregate: {}, hive: {workload: aggregate, engine: hive}}"

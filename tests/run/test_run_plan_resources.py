@@ -50,7 +50,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("command", ["plan", "run"])
-def test_what_is_not_there_is_found_before_anything_is_started(
+def test_missing_resources_are_found_before_anything_starts(
     case: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -65,7 +65,7 @@ def test_what_is_not_there_is_found_before_anything_is_started(
 
 
 @pytest.mark.parametrize(("memory", "larger"), [("1300MiB", True), ("60GiB", False)])
-def test_what_only_the_usual_lab_is_too_small_for_is_sent_to_the_large_one(
+def test_studies_too_large_for_the_usual_lab_are_referred_to_the_large_one(
     memory: str, larger: bool, tmp_path: Path
 ) -> None:
     study = tmp_path / "s.yaml"

@@ -167,7 +167,7 @@ async def test_earlier_findings_are_shown_with_their_day() -> None:
     assert "bare: bare host (assumed to work, was never checked)" in text
 
 
-async def test_what_was_found_on_this_computer_ends_with_its_boot(
+async def test_facts_found_on_this_computer_are_forgotten_at_its_next_boot(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     study, afar = small(), small("{ssh: xen1.example}")
@@ -190,7 +190,7 @@ async def test_other_options_and_other_kernels_are_other_questions() -> None:
         assert (await planned(other)).plan.arms == ("bare", "kvm")
 
 
-def test_a_memory_that_is_torn_is_no_memory(state: Path) -> None:
+def test_a_damaged_file_of_remembered_facts_is_ignored(state: Path) -> None:
     study = small()
     remember(study, found(study))
     (file,) = (state / "found").glob("*.json")
@@ -218,7 +218,7 @@ async def test_a_boot_menu_with_xen_alone_makes_dom0_the_baseline() -> None:
 
 @pytest.mark.slow
 @pytest.mark.boots
-def test_what_probing_finds_is_what_the_next_plan_goes_by(tmp_path: Path) -> None:
+def test_the_next_plan_uses_the_facts_that_probing_found(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_text(SMALL.format(host="local").replace("accelerator: kvm", "accelerator: tcg"))
     probed = tare("plan", path, "--probe")

@@ -219,7 +219,7 @@ ALL = [metric for workload in WORKLOADS.values() for metric in workload.metrics]
 
 
 @pytest.mark.parametrize("unit", LEAST)
-def test_a_value_next_to_nothing_is_no_value(unit: str) -> None:
+def test_a_value_below_the_least_possible_is_refused(unit: str) -> None:
     metric = Metric("m", unit, "higher", "It is tried.")
     for value in (5e-324, 1e-300, LEAST[unit] * 0.99):
         assert "and cannot be above 0 and below" in metric.impossible(value)

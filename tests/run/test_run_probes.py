@@ -187,7 +187,7 @@ class Uneven(Noting):
         self.doubt, self.series = "a doubt", [("host", Series("watts", columns))]
 
 
-async def test_what_a_foreign_probe_cannot_record_is_missing(
+async def test_facts_that_an_added_probe_cannot_record_are_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(probing_module, "PATIENCE_S", 0.05)

@@ -106,7 +106,7 @@ async def test_a_host_that_is_not_to_be_disturbed_is_not_asked_how_far_the_work_
 
 
 @pytest.mark.parametrize("machine", [Machine(threads=()), Machine(lost_after=2)])
-async def test_what_cannot_be_counted_harms_nothing(machine: Machine) -> None:
+async def test_progress_that_cannot_be_counted_harms_nothing(machine: Machine) -> None:
     reports = ReportedProgress()
     watch = Watch(machine, reports, 0.001)
     watch.take(0.0, {**EXPECTED, "live": False})
@@ -172,7 +172,7 @@ class Happening:
             self.tally.take(self.record(event).event)
 
 
-def test_a_long_cell_speaks_once_a_minute_where_there_is_no_terminal() -> None:
+def test_a_long_cell_reports_once_a_minute_without_a_terminal() -> None:
     run = Happening()
     view = run.view()
     view.take(run.record(STARTED))
@@ -365,7 +365,7 @@ def test_the_bar_moves_within_a_long_cell() -> None:
 
 
 @pytest.mark.parametrize("value", [5.8e224, -2.5e21, 1e15])
-def test_what_no_machine_can_have_is_refused(value: float) -> None:
+def test_impossible_figures_are_refused(value: float) -> None:
     require_possible({"excess-max": 0.03, "bandwidth": 2e10})
     with pytest.raises(MachineFault, match=r"duration-max is .* miscalculated"):
         require_possible({"excess-max": 0.03, "duration-max": value})

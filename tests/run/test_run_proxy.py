@@ -234,7 +234,7 @@ async def test_a_server_that_ends_is_named_with_its_reason() -> None:
         await working
 
 
-async def test_what_was_found_is_returned_where_servers_last() -> None:
+async def test_the_result_is_returned_when_servers_keep_running() -> None:
     outcome = await _while_serving(served(0), {"the proxy": Server()})  # type: ignore[dict-item]
     assert outcome.value == {"done": 1}
 
@@ -290,7 +290,7 @@ class Outside:
         return dict.fromkeys(self._threads, "nginx")
 
 
-async def test_threads_of_another_host_are_none_of_this_ones() -> None:
+async def test_threads_of_another_host_are_not_counted_on_this_one() -> None:
     client, origin = Outside((20, 21)), Outside((30,), shares_clock=False)
     subject: Any = Outside((10,))
     parts: dict[str, Any] = {"network": None, "cpus": {}, "watch": None}

@@ -38,7 +38,7 @@ def test_missing_agent_is_reported_with_both_remedies(
     assert "make setup" in refused.value.hint
 
 
-async def test_what_needs_two_toolboxes_is_to_be_two_studies(tmp_path: Path) -> None:
+async def test_a_study_that_needs_two_toolboxes_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "two.yaml"
     file.write_text(TWO_TOOLBOXES)
     setup: Any = SimpleNamespace(workloads=WORKLOADS)

@@ -72,7 +72,7 @@ def test_a_twin_of_the_computer_is_not_taken_for_it() -> None:
     assert ("computer" in facts) == bool(computer_of(_own_machine_id()))
 
 
-def test_what_a_boot_menu_changes_and_a_few_pages_of_memory_are_no_difference() -> None:
+def test_boot_menu_settings_and_a_few_pages_of_memory_do_not_differ() -> None:
     now = {**HOST, "kernel": "6.1.0-19-xen", "cpus": 1, "online": [0], "memory_bytes": 1 << 30}
     assert changed_hosts(HOST, now, {""}) == []
     assert changed_hosts(HOST, {**HOST, "memory_bytes": (16 << 30) - (9 << 20)}) == []

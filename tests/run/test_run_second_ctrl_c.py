@@ -96,7 +96,7 @@ def test_a_folder_that_cannot_be_written_leaves_the_rest_to_the_user(
     assert ended == [130] and "tare clean" in output and "tare resume my-run" in output
 
 
-def test_what_has_cleared_up_in_time_takes_its_time_for_the_report(tmp_path: Path) -> None:
+def test_a_run_that_cleaned_up_in_time_finishes_its_report(tmp_path: Path) -> None:
     words = [sys.executable, "-c", CLEARS, str(tmp_path)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None and run.stdout.readline() == "ready\n"

@@ -107,7 +107,7 @@ def test_the_last_boot_of_a_computer_is_that_of_the_session_begun_last() -> None
 
 
 @pytest.mark.parametrize(("reboots", "by_itself"), [((1, 1), True), ((1, 0), False)])
-def test_nobody_boots_a_computer_that_does_for_all_arms_of_a_boot(
+def test_a_computer_boots_by_itself_only_if_all_arms_of_a_boot_allow_it(
     reboots: tuple[int, int], by_itself: bool
 ) -> None:
     text = TWO_BLOCKS

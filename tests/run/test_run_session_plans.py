@@ -82,7 +82,7 @@ def found(draw: st.DrawFn) -> dict[str, ArmFacts]:
 
 
 @given(found(), found(), st.data())
-def test_whatever_is_up_resume_plans_of_it_what_an_unbroken_run_would(
+def test_resume_plans_the_same_as_an_unbroken_run_for_any_boot(
     then: dict[str, ArmFacts], now: dict[str, ArmFacts], data: st.DataObject
 ) -> None:
     plans = {boot: plan_of(boot, then) for boot in ("metal", "kvm")}

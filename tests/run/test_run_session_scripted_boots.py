@@ -159,7 +159,7 @@ async def test_boot_with_a_slightly_different_time_is_the_same(
     assert {go.booted for each in begun for go in each.goes} == {"since:1000"}
 
 
-async def test_whoever_waits_sees_all_boots_in_turns(computer: Played, tmp_path: Path) -> None:
+async def test_a_waiting_run_measures_all_boots_in_turns(computer: Played, tmp_path: Path) -> None:
     boots = iter([("kvm", "2"), ("kvm", "3"), ("metal", "4"), ("", "")])
     computer.booted = "1"
 
@@ -216,7 +216,7 @@ async def test_session_that_was_swapped_too_early_resumes_later(
     assert isinstance(waiting, Waiting) and waiting.session == 1
 
 
-async def test_what_was_measured_whole_by_a_killed_process_need_not_be_up(
+async def test_sessions_completed_by_a_killed_process_are_not_measured_again(
     computer: Played, tmp_path: Path
 ) -> None:
     def killed(_: Session) -> None:

@@ -65,7 +65,7 @@ def sessions(folder: Path) -> list[tuple[int, str, int]]:
 
 
 @pytest.mark.acceptance
-def test_what_is_up_is_measured_and_what_is_not_is_asked_for(
+def test_the_current_boot_is_measured_and_the_next_one_requested(
     computer: Computer, tmp_path: Path
 ) -> None:
     study, folder = tmp_path / "study.yaml", tmp_path / "run"

@@ -173,7 +173,7 @@ def test_an_owner_gives_signs_of_life(folder: Path, monkeypatch: pytest.MonkeyPa
             time.sleep(0.01)
 
 
-def test_who_was_taken_for_dead_writes_no_more(folder: Path) -> None:
+def test_a_writer_taken_for_dead_stops_writing(folder: Path) -> None:
     with open_event_log(open_or_new(folder)) as log:
         log.append(BlockStarted(block=1, order=("a", "b")))
         before = (folder / "events.jsonl").read_bytes()

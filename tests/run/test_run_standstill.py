@@ -67,7 +67,7 @@ async def test_a_stop_marks_from_its_least_length_on(stopped_s: float, is_report
     assert bool(await Standstill(Scripted(), stood_s=stopped_s).end()) is is_reported
 
 
-async def test_what_cannot_be_looked_at_marks_nothing() -> None:
+async def test_a_machine_that_cannot_be_checked_marks_nothing() -> None:
     class Lost:
         async def stopped(self) -> bool:
             raise MachineFault("it is gone")
@@ -94,7 +94,7 @@ async def test_stopped_machine_is_reported_with_its_role(
         assert doubt.startswith(f"{whose} was stopped for") and ";" not in doubt
 
 
-async def test_one_that_is_lost_keeps_nobody_from_looking_at_the_others(
+async def test_a_lost_machine_does_not_stop_the_checks_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(standstill, "LEAST_S", 0.1)

@@ -228,7 +228,7 @@ async def test_a_lost_host_is_waited_for() -> None:
     assert await where.under("any", 1) is where.context
 
 
-def test_what_is_no_hypervisor_of_the_hosts_own_does_not_count() -> None:
+def test_only_the_hosts_own_hypervisors_count() -> None:
     assert Running().is_("kvm")
     assert not Running().is_("xen")
     xen = Running(XEN, Details("credit2"))
@@ -266,7 +266,7 @@ async def test_a_hypervisor_of_somebodys_own_is_booted_and_recognised() -> None:
     assert (host.number, host.boots, where.hypervisor) == (3, "plain", "")
 
 
-async def test_what_runs_above_a_hypervisor_of_somebodys_own_is_marked() -> None:
+async def test_arms_above_another_hypervisor_are_marked() -> None:
     where = await run_host(Rebooting(boots="acrn"), None, with_acrn())
     platforms = where.platforms.values()
     bare = Bare()

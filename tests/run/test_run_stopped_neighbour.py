@@ -167,7 +167,7 @@ async def proven(machine: Figures, threads: int, elapsed_s: float) -> dict[str, 
     return await loads._proven(neighbour, threads)
 
 
-async def test_a_wait_that_is_counted_late_is_no_stall() -> None:
+async def test_a_wait_that_is_counted_late_is_not_a_stall() -> None:
     late = Figures((1.0, 1.0), (1.0, 1.0), (1.0, 1.0), (1.5, 11.0))
     share = await proven(late, 1, 10.0)
     assert share["ran_share"] == pytest.approx(0.0, abs=0.01)

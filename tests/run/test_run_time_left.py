@@ -57,7 +57,7 @@ def begun() -> ScriptedRun:
 
 
 @given(st.integers(0, len(CELLS)))
-def test_a_resumed_block_counts_by_its_cells_and_is_no_measure_of_a_block(done: int) -> None:
+def test_a_resumed_block_counts_by_its_cells_and_not_for_the_time_of_a_block(done: int) -> None:
     scripted = begun()
     scripted.block(1, dict.fromkeys(PLAN.arms, "ok"))
     took = list(scripted.fold.block.took_s)
@@ -121,7 +121,7 @@ def test_ctrl_c_while_nothing_listens_names_the_resume_command(
 
 @pytest.mark.parametrize("ctrl_c", [signal.default_int_handler, signal.SIG_IGN])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_what_asks_to_end_while_nothing_listens_counts_as_ctrl_c(
+def test_signals_received_before_the_handler_count_as_ctrl_c(
     tmp_path: Path, number: signal.Signals, ctrl_c: Any
 ) -> None:
     """Also where Ctrl-C itself is ignored, as in the background of a script."""
@@ -160,7 +160,7 @@ def test_a_second_request_to_end_does_not_come_between_the_last_words(
     assert (status.value.exit_code, messages) == (130, ["to resume"])
 
 
-async def test_run_stops_though_nobody_listens_any_more() -> None:
+async def test_a_run_stops_even_if_its_listener_is_gone() -> None:
     def gone(finishing: bool, reason: str) -> None:
         raise BrokenPipeError(finishing, reason)
 
@@ -175,7 +175,7 @@ async def test_run_stops_though_nobody_listens_any_more() -> None:
     assert left == [True]
 
 
-async def test_a_run_gives_signals_back_to_whoever_heard_them_before() -> None:
+async def test_a_run_restores_the_previous_signal_handlers() -> None:
     def heard(number: int, frame: object) -> None:
         raise AssertionError(number, frame)
 
@@ -197,7 +197,7 @@ def test_ctrl_c_before_a_run_began_names_nothing_to_resume(
     assert not capsys.readouterr().out
 
 
-def test_what_is_left_of_a_run_is_named_in_its_last_line_with_what_clears_it(
+def test_the_last_line_names_leftovers_and_the_command_that_removes_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -224,7 +224,7 @@ def test_what_is_left_of_a_run_is_named_in_its_last_line_with_what_clears_it(
     )
 
 
-async def test_a_run_that_was_stopped_is_no_failed_one_whatever_breaks_then() -> None:
+async def test_a_stopped_run_is_not_failed_even_if_something_breaks_afterwards() -> None:
     happened: list[object] = []
 
     class Breaking(Execution):

@@ -53,7 +53,7 @@ async def test_agent_without_a_proof_counts_no_steal(stdout: str | None) -> None
     assert await counts_steal(host, "/agent") is False
 
 
-def test_what_a_load_wanted_is_not_known_where_steal_is_not() -> None:
+def test_wanted_cpu_time_is_unknown_when_steal_is_unknown() -> None:
     # Hyper-V and TCG: the agent leaves it out. A bare machine says 0, and no more is known of it.
     assert wanted_as_guests_see(0.5, TIMING) is None
     assert wanted_as_guests_see(0.5, {**TIMING, "stolen_ns": 0}) is None

@@ -45,7 +45,7 @@ def test_each_kind_of_path_is_followed(
         "impl<'a> T<'a> { fn f(&'a self) -> Self::Out {} }",
     ],
 )
-def test_what_leads_nowhere_else_is_no_dependency(text: str) -> None:
+def test_paths_inside_a_module_are_not_dependencies(text: str) -> None:
     assert set(lint.uses(("a",), text, KNOWN)) == set()
 
 

@@ -119,7 +119,7 @@ def test_a_held_package_is_neither_upgraded_nor_added(computer: AptRoot) -> None
     assert Apt().plan(["runc"]).harm == "runc is held (apt-mark hold)"
 
 
-def test_what_other_repositories_conflict_with_is_left_out(computer: AptRoot) -> None:
+def test_packages_that_conflict_with_other_repositories_are_left_out(computer: AptRoot) -> None:
     # As moby-engine's and podman's from other repositories.
     other = dict.fromkeys(("Provides", "Conflicts", "Replaces"), "runc")
     computer.installs({"moby-runc": {"Version": "1.2", **other}})
@@ -152,7 +152,9 @@ def test_a_package_only_installed_for_another_processor_is_not_installed(
         ("hold ok installed", ""),
     ],
 )
-def test_what_dpkg_has_not_finished_is_reported(computer: AptRoot, state: str, words: str) -> None:
+def test_packages_that_dpkg_has_not_finished_are_reported(
+    computer: AptRoot, state: str, words: str
+) -> None:
     computer.installs({"broken": {}}, state)
     found = Apt().unfinished()
     assert words in found and bool(found) is bool(words)
@@ -213,7 +215,7 @@ def test_a_request_that_became_harmful_is_not_made(computer: AptRoot) -> None:
         "You don't have enough free space in /var/cache/apt/archives/.",
     ],
 )
-def test_what_apt_cannot_do_is_returned_in_its_words(computer: AptRoot, failure: str) -> None:
+def test_a_failure_of_apt_is_returned_in_its_own_words(computer: AptRoot, failure: str) -> None:
     computer.installs(LIBC)
     computer.offers(DEBIAN)
     computer.record_installs(fails=failure.replace("'", "’"))

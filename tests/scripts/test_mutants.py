@@ -39,7 +39,7 @@ def test_each_kind_is_made(source: str, expected: tuple[str, str]) -> None:
     assert expected in made(source)
 
 
-def test_what_never_runs_is_left_alone() -> None:
+def test_code_that_never_runs_is_not_mutated() -> None:
     assert made("x: Literal[3]\ndef f(a: 'int | 3') -> 4: ...") == []
     assert made("if TYPE_CHECKING:\n    x = 1 < 2") == []
     assert made("f'{a + 1}'; 'a' + 'b'; 'a %s' % b") == []
@@ -59,7 +59,7 @@ def test_every_mistake_gives_another_program(name: str) -> None:
             assert ast.dump(ast.parse(change.applied(source))) != whole, change
 
 
-def test_what_is_explained_is_still_there() -> None:
+def test_explained_mutants_still_exist() -> None:
     page = (ROOT / EXPLAINED).read_text()
     explained = re.findall(r"^\| (src/\S+): `(.+?)` -> `.+?` in `(.+?)` \|", page, re.MULTILINE)
     assert len(explained) == page.count("\n| src/")

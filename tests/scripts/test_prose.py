@@ -97,7 +97,7 @@ def test_code_and_marks_are_not_prose(code: str, text: str) -> None:
     assert words_of("a.md", f"A page\n\n{code.format(text)}\n\nand its end.") == []
 
 
-def test_what_follows_code_is_prose_again() -> None:
+def test_text_after_code_is_checked() -> None:
     page = "```sh\ntold\n```\n\nsaid `a` anew, ``b`c`` and beside `d`"
     assert sorted(words_of("a.md", page)) == ["anew", "beside", "said"]
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.slow
 @pytest.mark.boots
-def test_the_site_has_every_page_and_asks_nobody(tmp_path: Path) -> None:
+def test_the_site_has_every_page_and_needs_no_network(tmp_path: Path) -> None:
     build = [ROOT / "scripts" / "site" / "build", tmp_path / "site"]
     built = subprocess.run(build, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stdout + built.stderr

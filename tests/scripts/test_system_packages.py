@@ -73,7 +73,7 @@ def set_up(goal: str = "quick", *words: str) -> int:
     return main([goal, "--have=Rust", *words])
 
 
-def test_what_is_missing_is_printed_with_its_use_and_then_installed(
+def test_missing_packages_are_printed_with_their_use_and_then_installed(
     computer: AptRoot, capsys: pytest.CaptureFixture[str]
 ) -> None:
     computer.installs(LIBC)
@@ -325,7 +325,7 @@ def test_every_need_says_what_it_is_for_and_what_is_lost(goal: str) -> None:
         assert need.required is (need.name in ("venv", "C compiler", "Rust"))
 
 
-def test_this_computer_lacks_nothing_of_what_it_was_set_up_for() -> None:
+def test_this_computer_has_all_that_set_up_installs() -> None:
     lacking = [need.name for need in quick_needs() if need.name != "Rust" and not need.is_there()]
     assert lacking == []
 
@@ -377,7 +377,7 @@ def test_hints_for_apt_never_contain_the_option_to_answer_yes() -> None:
     assert "--no-remove" in command and "-y" not in command.split()
 
 
-def test_unavailable_is_raised_where_there_is_no_way_to_root(
+def test_unavailable_is_raised_without_a_way_to_become_root(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from scripts.apt_install import as_root

@@ -38,7 +38,7 @@ def test_turns_without_a_twin_warn_to_measure_it_separately() -> None:
     assert "run it once with `bare-again: {twin-of: bare}` as the other arm" in warning
 
 
-def test_the_place_in_the_block_is_no_covariate() -> None:
+def test_the_position_in_the_block_is_not_a_covariate() -> None:
     assert not study_of(TURNS.replace("least: 8, most: 8", "least: 12, most: 12")).blocks.position
     # Without turns, places are taken into account by default, also with few blocks.
     assert study_of(TURNS.replace(", turns: true", "")).blocks.position

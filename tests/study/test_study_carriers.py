@@ -121,7 +121,7 @@ def test_machines_that_do_not_fit_into_the_memory_there_are_refused(
     _require_memory_at(plan.study, [batch], {"vm": roomy}, roomy)
 
 
-def test_what_runs_machines_is_restored_from_the_events_of_a_run() -> None:
+def test_carriers_are_restored_from_the_events_of_a_run() -> None:
     import json
 
     from tare.events import PlatformChecked

@@ -115,7 +115,7 @@ def test_the_first_slave_is_on_the_first_host_whether_it_is_the_master_or_not(
     assert [each.host or "here" for each in placed.companions] == own
 
 
-def test_what_is_not_done_on_other_hosts_is_noted() -> None:
+def test_settings_that_do_not_apply_to_other_hosts_are_noted() -> None:
     cpus = HostCpus((0, 1, 2, 3))
     own = place(scenario(slaves=3, cpus="own", hosts=["here", "b", "c"]), cpus, 1, True, "here")
     assert own.notes == (
@@ -182,7 +182,7 @@ def test_a_stored_cluster_is_the_one_that_was_written(tmp_path: Path) -> None:
     assert Scenario.model_validate(stored) == study.scenarios["two"]
 
 
-def test_kinds_that_are_no_jobs_say_so() -> None:
+def test_only_cluster_workloads_have_slave_roles() -> None:
     assert all(
         (kind.topology == "cluster") == (kind.roles > frozenset({"slave-1"}))
         for kind in WORKLOADS.values()

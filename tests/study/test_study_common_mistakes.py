@@ -109,7 +109,7 @@ def test_missing_arms_are_reported_without_the_baseline(arms: str) -> None:
     assert "baseline" not in message
 
 
-def test_what_is_no_file_is_answered_with_those_there_are(tmp_path: Path) -> None:
+def test_a_missing_study_file_is_answered_with_existing_ones(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(GOOD)
     for name, expected in (
         ("quick.yaml", "to use the study that comes with Tare, write quick; YAML files there: "),

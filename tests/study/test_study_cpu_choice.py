@@ -76,7 +76,7 @@ def test_cpus_are_written_in_several_forms(written: str, words: str) -> None:
         ("true", "must be CPU numbers"),
     ],
 )
-def test_what_is_not_a_list_of_cpus_is_one_error_with_its_line(written: str, message: str) -> None:
+def test_an_invalid_list_of_cpus_is_one_error_with_its_line(written: str, message: str) -> None:
     with pytest.raises(InputError, match=message) as error:
         study(f"cpus: {written}\n")
     assert "chosen.yaml:6:" in str(error.value)
@@ -146,7 +146,7 @@ def test_cpus_that_cannot_be_used_are_one_clear_error(
     assert "\n" not in error.value.message
 
 
-def test_what_is_special_about_a_host_is_described() -> None:
+def test_special_features_of_a_host_are_described() -> None:
     isolated = replace(TWO_NODES, isolated=frozenset({6, 7}))
     words = " ".join(described(chosen(isolated, cpus="4-7", housekeeping="0")))
     assert "machines run on CPUs 4-7 of 0-7" in words

@@ -55,7 +55,7 @@ def test_too_few_cores_are_refused_with_the_reason(cpus: HostCpus, message: str)
         plan_of(study_of(DUET), cpus)
 
 
-def test_what_has_no_partner_is_left_out_with_the_reason() -> None:
+def test_cells_without_a_partner_are_left_out_with_the_reason() -> None:
     with pytest.raises(InputError, match="only bare can run here"):
         plan_of(study_of(DUET), kvm=replace(ABLE, usable=False, reason="no KVM"))
     both = DUET + "  switch: {}\n"
@@ -74,7 +74,9 @@ def test_real_time_threads_leave_the_host_a_cpu(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("need", ["disk", "network"])
-def test_what_a_host_has_one_of_is_refused(need: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duets_that_need_a_single_resource_twice_are_refused(
+    need: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(KINDS["tick"], "needs", frozenset({need}))
     with pytest.raises(InputError, match="one disk or network"):
         plan_of(study_of(DUET))
@@ -96,6 +98,6 @@ def test_what_a_host_has_one_of_is_refused(need: str, monkeypatch: pytest.Monkey
         (("scenarios:\n  pinned: {subject: {cpus: pinned}}\n", ""), "a duet needs a scenario"),
     ],
 )
-def test_studies_that_are_no_duets_are_refused(change: tuple[str, str], message: str) -> None:
+def test_studies_that_cannot_be_duets_are_refused(change: tuple[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         study_of(DUET.replace(*change))

@@ -52,7 +52,7 @@ def test_a_key_is_explained(key: str, words: list[str]) -> None:
     assert "| ---" not in text
 
 
-def test_what_is_narrowed_shows_nothing_else() -> None:
+def test_a_narrowed_key_shows_nothing_else() -> None:
     assert "lab" not in explain(REFERENCE, "shape.memory")
     assert "Workload fio" not in explain(REFERENCE, "workloads.tick.samples")
 
@@ -122,7 +122,7 @@ def test_a_mistake_names_the_command_that_explains_its_key(old: str, new: str, k
 
 
 @given(st.sampled_from(ROWS), st.sampled_from(["blocks", "shape", "host", "lab", "arms", "x"]))
-def test_whatever_is_wrong_the_command_works(key: str, part: str) -> None:
+def test_the_command_in_each_error_message_works(key: str, part: str) -> None:
     text = f"study: s\narms: {{bare: {{platform: bare}}}}\nworkloads: {{tick: {{}}}}\n{part}: "
     text += f"{{{key}: [[1]]}}\n"
     if part == "arms":

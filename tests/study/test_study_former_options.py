@@ -68,7 +68,7 @@ def test_the_notice_of_a_quantum_names_slice_and_that_of_a_weight_its_scale() ->
     assert "`scheduling: {weight: 200}`, where the default weight is 100, not 256" in notice
 
 
-def test_what_rtds_grants_is_what_it_granted_before() -> None:
+def test_rtds_grants_the_same_as_under_the_former_options() -> None:
     chosen = options_of(study_of("budget: 3ms, extra-time: false"))
     assert chosen.granted("subject", 2) == Rtds(10_000, 3_000, False)
     assert options_of(study_of("period: 5ms")).granted("subject", 2) == Rtds(5_000, 2_000, True)
@@ -88,7 +88,7 @@ def test_what_rtds_grants_is_what_it_granted_before() -> None:
         ("slice: 1ms", "write it within `scheduling: {slice: …}`"),
     ],
 )
-def test_what_has_no_present_meaning_is_refused(options: str, says: str) -> None:
+def test_former_options_without_a_current_meaning_are_refused(options: str, says: str) -> None:
     with pytest.raises(StudyError, match=says):
         study_of(options)
 

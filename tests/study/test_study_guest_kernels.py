@@ -80,7 +80,7 @@ def test_xen_and_live_image_keep_their_kernel() -> None:
         assert choice == KernelChoice()
 
 
-def test_what_older_runs_recorded_gives_what_they_booted() -> None:
+def test_records_of_older_runs_give_the_kernels_that_they_booted() -> None:
     for realtime, general in product((True, False), repeat=2):
         choice = choose_kernel({"kvm": GuestKernels()}, realtime=realtime, general=general)
         assert choice == KernelChoice()

@@ -146,7 +146,7 @@ def test_a_baseline_and_its_twins_are_compared_with_nothing(
     assert nothing_compared(arms, "bare", running) is nothing
 
 
-def test_what_is_right_is_taken(tmp_path: Path) -> None:
+def test_correct_settings_are_accepted(tmp_path: Path) -> None:
     file = tmp_path / "who"
     file.write_text(f"user=me\npassword={PLANTED}\n")
     file.chmod(0o600)

@@ -37,7 +37,7 @@ def owned(hypervisors: Mapping[str, Any], text: str = STUDY) -> Study:
     return parse_study(text.encode(), "s.yaml", CATALOG, hosts=known)
 
 
-def test_what_is_not_named_is_left_out_for_one_reason() -> None:
+def test_hypervisors_without_a_name_are_left_out_for_one_reason() -> None:
     study = owned({})
     assert list(study.arms) == ["bare"]
     assert list(study.left_out) == ["mine", "mine-em", "mine-again"]

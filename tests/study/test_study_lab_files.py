@@ -24,7 +24,7 @@ def written(folder: Path, content: bytes, mode: int = 0o644) -> str:
     return str(file)
 
 
-def test_what_each_is_to_be_is_taken(tmp_path: Path) -> None:
+def test_valid_files_are_accepted(tmp_path: Path) -> None:
     for content in (XEN, gzip.compress(XEN)):
         assert xen_file(written(tmp_path, content)) == str(tmp_path / "file")
     assert xen_file("rtds") == "rtds"
@@ -44,7 +44,7 @@ def test_what_each_is_to_be_is_taken(tmp_path: Path) -> None:
         (program_file, b"#!/bin/sh\n", "is not executable"),
     ],
 )
-def test_what_is_something_else_is_refused(
+def test_other_files_are_refused(
     tmp_path: Path, check: type[str], content: bytes, says: str
 ) -> None:
     with pytest.raises(ValueError, match=says):

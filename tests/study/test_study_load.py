@@ -198,11 +198,11 @@ def test_very_many_problems_are_counted_not_all_shown() -> None:
         (b"? ? ? ?\n", "s.yaml"),
     ],
 )
-def test_what_is_no_study_at_all_is_refused(content: bytes, expected: str) -> None:
+def test_content_that_is_not_a_study_is_refused(content: bytes, expected: str) -> None:
     assert expected in problems(content)
 
 
-def test_a_byte_order_mark_is_no_matter() -> None:
+def test_a_byte_order_mark_is_accepted() -> None:
     assert parse(b"\xef\xbb\xbf" + GOOD.encode()) == parse(GOOD)
 
 
@@ -212,7 +212,7 @@ def test_a_missing_file_names_the_studies_that_are_there(tmp_path: Path) -> None
         load_study(tmp_path / "quik.yaml", CATALOG)
 
 
-def test_a_folder_is_no_study(tmp_path: Path) -> None:
+def test_a_folder_is_refused_as_a_study(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a folder"):
         load_study(tmp_path, CATALOG)
 

@@ -98,5 +98,5 @@ def test_ratios_and_shares_have_no_exponent(value: float) -> None:
         (format_number(math.inf), "inf"),
     ],
 )
-def test_what_people_read(text: str, expected: str) -> None:
+def test_numbers_are_formatted_for_reading(text: str, expected: str) -> None:
     assert text == expected

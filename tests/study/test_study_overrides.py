@@ -152,7 +152,7 @@ def test_fault_of_the_file_is_reported_with_its_line() -> None:
     assert "--set shape.memoy=1: shape.memoy: unknown key" in message
 
 
-def test_what_was_wrong_before_is_not_laid_to_an_option() -> None:
+def test_a_mistake_in_the_file_is_not_attributed_to_an_option() -> None:
     text = GOOD + "blocks: {least: 50, most: 40}\n"
     message = refused(text, values=("blocks.precision=0.1",))
     assert message.startswith("s.yaml:24:9: blocks: least (50) is more than most (40)")
@@ -194,7 +194,7 @@ def test_nothing_that_can_be_typed_ends_in_a_traceback(key: str, value: str) -> 
         assert error.problems
 
 
-def test_of_the_baseline_alone_the_plan_says_that_nothing_is_compared() -> None:
+def test_a_plan_with_only_the_baseline_says_that_nothing_is_compared() -> None:
     alone = changed(arms=("bare",))
     assert list(alone.arms) == ["bare"]
     assert alone.warnings[0].startswith("the baseline is the only arm")

@@ -100,7 +100,7 @@ def test_neighbours_that_must_share_are_noted() -> None:
         ("other-node", FOUR, "second NUMA node"),
     ],
 )
-def test_what_the_host_lacks_is_the_reason(where: str, cpus: HostCpus, reason: str) -> None:
+def test_missing_cpus_of_the_host_are_the_reason(where: str, cpus: HostCpus, reason: str) -> None:
     with pytest.raises(Unplaceable, match=reason):
         placed(scenario("pinned", {"load": "x", "cpus": where}), cpus)
 

@@ -158,7 +158,7 @@ def test_the_same_seed_gives_the_same_order(study: Study, seed: int) -> None:
 
 
 @given(studies(), st.data())
-def test_what_is_skipped_and_what_is_planned_make_the_whole(
+def test_skipped_and_planned_cells_are_together_all_cells(
     study: Study, data: st.DataObject
 ) -> None:
     facts = {
@@ -215,7 +215,7 @@ def test_each_arm_has_each_place_equally_often_within_a_scenario() -> None:
             assert sorted(column) == sorted(plan.arms)
 
 
-def test_the_order_depends_on_nothing_of_the_process() -> None:
+def test_the_order_does_not_depend_on_the_process() -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[1]);"
         "from study.test_study_plan import plan_of, small;"
@@ -275,7 +275,7 @@ def test_identities_hold_only_what_the_study_sets() -> None:
         (replace(ABLE, pinning=False), "pinned", "needs vCPUs bound to host CPUs"),
     ],
 )
-def test_what_an_arm_lacks_is_skipped_with_its_reason(
+def test_scenarios_that_an_arm_lacks_are_skipped_with_the_reason(
     facts: ArmFacts, scenario: str | None, reason: str
 ) -> None:
     plan = plan_of(small(), qemu_pv=facts)
@@ -301,7 +301,7 @@ def test_kernel_that_nothing_boots_is_noted() -> None:
     assert "remove `kernel`" in skip.reason
 
 
-def test_what_needs_more_vcpus_is_skipped_with_what_to_write_and_the_rest_runs() -> None:
+def test_workloads_that_need_more_vcpus_are_skipped_with_the_remedy() -> None:
     study = small()
     many = study.workloads["switch"].model_copy(
         update={"points": ({"threads": 2, "rounds": 100}, {"threads": 300, "rounds": 100})}

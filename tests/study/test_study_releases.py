@@ -82,7 +82,7 @@ def test_plan_notes_what_differs_along_with_the_release() -> None:
     assert "the host's own" in note
 
 
-def test_what_boots_nothing_of_its_own_is_of_no_release_but_in_a_lab() -> None:
+def test_arms_without_an_image_have_a_release_only_in_a_lab() -> None:
     boots_nothing = replace(ABLE, boots_image=False)
     plan = plan_of(upgrade(host="local"), new=boots_nothing)
     assert [(skip.arm, "--host lab" in skip.reason) for skip in plan.skipped] == [("new", True)]

@@ -104,7 +104,7 @@ def test_an_odd_number_of_rounds_is_warned_of() -> None:
     assert not any("multiple" in warning for warning in read().warnings)
 
 
-def test_of_arms_that_are_left_out_sessions_say_nothing() -> None:
+def test_sessions_do_not_mention_arms_that_are_left_out() -> None:
     fewer = read(arms=("pv",)).sessions
     assert fewer is not None
     assert [boot.arms for boot in fewer.boots.values()] == [["bare"], ["pv"]]
@@ -125,7 +125,7 @@ def test_a_part_has_the_arms_of_one_boot_and_the_hosts_that_are_there_then() -> 
     assert kvm.own_baselines == {}
 
 
-def test_each_boot_is_planned_as_if_there_were_no_other() -> None:
+def test_each_boot_is_planned_independently_of_the_others() -> None:
     study = read()
     hosts, facts = {"": HostFacts(TWO_CPUS)}, dict.fromkeys(study.arms, ABLE)
     whole = make_plan(study, 7, facts, hosts, KINDS)
@@ -168,7 +168,7 @@ def test_every_arm_has_each_block_once_and_drift_is_alike_for_all(
 
 
 @given(st.integers(3, 6))
-def test_of_more_boots_none_follows_another_more_often(boots: int) -> None:
+def test_with_several_boots_each_follows_each_other_equally_often(boots: int) -> None:
     found = planned(boots, 1, 2 * boots, 2 * boots).sessions
     rounds = [found[at : at + boots] for at in range(0, len(found), boots)]
     after = Counter((a.boot, b.boot) for each in rounds for a, b in pairwise(each))
@@ -178,7 +178,7 @@ def test_of_more_boots_none_follows_another_more_often(boots: int) -> None:
 
 
 @given(*many, st.randoms(use_true_random=False))
-def test_whatever_is_up_all_that_must_be_measured_is(
+def test_all_required_sessions_are_measured_in_any_order_of_boots(
     boots: int, blocks: int, least: int, more: int, draw: st.DataObject
 ) -> None:
     found = planned(boots, blocks, least, least + more)

@@ -46,7 +46,7 @@ def test_a_path_is_left_as_it_is(path: str) -> None:
     assert find_study(Path(path)) == Path(path)
 
 
-def test_a_name_that_is_none_says_which_there_are() -> None:
+def test_an_unknown_study_name_lists_existing_ones() -> None:
     with pytest.raises(InputError, match=r"quik: no study of this name") as caught:
         find_study(Path("quik"))
     assert "did you mean quick?" in caught.value.hint and "realtime-short" in caught.value.hint

@@ -51,7 +51,7 @@ def test_a_cell_is_lost_only_if_it_never_ended(statuses: list[str], missing: int
     assert not open_cells(events)
 
 
-def test_what_was_measured_again_is_lost_unless_the_fault_was_passing() -> None:
+def test_cells_measured_again_are_lost_unless_the_fault_was_transient() -> None:
     again = [started("a"), finished("a"), started("a"), finished("a")]
     assert lost_cells(again, 1) == ["a was measured again"]
     passing = [started("a"), finished("a", "failed", "x", transient=True), *again[:2]]

@@ -38,7 +38,7 @@ def test_several_at_once_share_the_file_and_have_small_files_of_their_own() -> N
 
 
 @pytest.mark.parametrize("given", [{"concurrency": 0}, {"size": 4 * MIB, "char_size": 8 * MIB}])
-def test_what_cannot_be_is_refused(given: dict[str, int]) -> None:
+def test_impossible_values_are_refused(given: dict[str, int]) -> None:
     with pytest.raises(ValidationError):
         BonnieParameters.model_validate(given)
 

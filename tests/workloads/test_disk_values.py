@@ -123,7 +123,7 @@ def test_fio_is_asked_for_what_the_parameters_say() -> None:
         (FilebenchParameters, {"work": "mailserver"}),
     ],
 )
-def test_what_cannot_be_is_refused(model: Any, values: dict[str, Any]) -> None:
+def test_impossible_values_are_refused(model: Any, values: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         model.model_validate(values)
 
@@ -229,7 +229,9 @@ def test_filebench_sends_the_given_parameters_only() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"files": 9}, {"file_size": "1MiB"}, {"preallocated": 0.5}])
-def test_what_says_nothing_of_a_microbenchmark_is_refused(settings: dict[str, Any]) -> None:
+def test_settings_of_personalities_are_refused_for_microbenchmarks(
+    settings: dict[str, Any],
+) -> None:
     name = next(iter(settings)).replace("_", "-")
     with pytest.raises(ValueError, match=f"{name} is for personalities.*write `total`"):
         FilebenchParameters.model_validate({"work": "sequential-write", **settings})

@@ -68,7 +68,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), m
 
 
 @given(st.dictionaries(TEXTS.filter(str.strip), TEXTS, max_size=5))
-def test_what_is_written_is_what_is_read(properties: dict[str, str]) -> None:
+def test_written_configuration_is_read_back(properties: dict[str, str]) -> None:
     assume(not any("\ufffe" <= char <= "\uffff" for text in properties for char in text))
     assume(not any("\ufffe" <= c <= "\uffff" for text in properties.values() for c in text))
     assert read(as_xml(properties)) == properties
@@ -79,7 +79,7 @@ def test_a_line_end_of_its_own_kind_is_kept() -> None:
 
 
 @pytest.mark.parametrize("char", ["\0", "\x0b", "\ufffe", "\ud800"])
-def test_what_xml_cannot_hold_is_refused(char: str) -> None:
+def test_values_that_xml_cannot_hold_are_refused(char: str) -> None:
     with pytest.raises(ValueError, match="XML"):
         as_xml({"a": char})
 
@@ -122,7 +122,7 @@ def test_a_machine_has_room_for_its_tasks_and_a_master_and_for_no_task_more(
     assert memory >= tasks * task + manager
 
 
-def test_copies_are_no_more_than_machines() -> None:
+def test_copies_do_not_exceed_the_number_of_machines() -> None:
     assert layout().effective_replication == 2
     assert layout(replication=1).effective_replication == 1
 

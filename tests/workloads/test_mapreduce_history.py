@@ -72,7 +72,7 @@ def test_phases_end_with_the_last_task_in_them() -> None:
 
 
 @pytest.mark.parametrize("broken", [{}, {"state": "SUCCEEDED"}, {"state": "SUCCEEDED", "type": 1}])
-def test_what_lacks_its_times_is_an_error_or_nothing(broken: dict[str, Any]) -> None:
+def test_tasks_without_times_are_an_error_or_ignored(broken: dict[str, Any]) -> None:
     if broken.get("type") == 1:
         assert spans_of([broken]) == ()
     else:

@@ -54,7 +54,7 @@ def test_reduces_and_copies_reach_hive() -> None:
     assert dict(query.properties) == {"dfs.replication": 2}
 
 
-def test_nothing_of_one_cell_is_left_for_the_next() -> None:
+def test_one_cell_leaves_nothing_for_the_next() -> None:
     steps = steps_of("aggregate", engine="hive")
     assert f"rm -rf {DATA}/hive" in steps["forget"].script
     assert list(steps).index("forget") < list(steps).index("tables")

@@ -45,7 +45,7 @@ def test_no_iteration_is_spared_unless_a_study_says_when() -> None:
         assert search.measured and search.cold
 
 
-def test_wrong_centres_are_no_result() -> None:
+def test_wrong_centres_are_refused() -> None:
     job = KMEANS.job(KMEANS.parameters.model_validate({"iterations": 2}))
     assert job is not None
     assert job.check(clustered("a", "a", 3)) == ""

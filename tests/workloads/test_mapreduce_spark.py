@@ -139,7 +139,7 @@ def test_shuffle_partitions_and_adaptive_execution_are_stated() -> None:
     assert step.properties["spark.sql.adaptive.enabled"] is False
 
 
-def test_a_wrong_answer_is_no_result() -> None:
+def test_a_wrong_answer_is_refused() -> None:
     for name in ("aggregate", "join"):
         job = JOBS[name].job(JOBS[name].parameters())
         right, wrong = ({"output": f"{letter * 64}  -\n"} for letter in "ab")

@@ -133,7 +133,7 @@ def test_the_delay_of_scheduling_is_neither_work_nor_its_result() -> None:
 @pytest.mark.parametrize(
     "text", ["", "{}", "[1]", '{"Event": 5}', "nothing", log(), log(task("map", 1, 2))[1:]]
 )
-def test_a_log_without_a_job_is_no_job(text: str) -> None:
+def test_a_log_without_a_job_is_refused(text: str) -> None:
     with pytest.raises((KeyError, ValueError)):
         job_of_log(text)
 
@@ -175,7 +175,7 @@ def test_counters_add_up_over_tasks(phases: list[str]) -> None:
 
 
 @given(st.text())
-def test_what_is_packed_is_what_is_unpacked(text: str) -> None:
+def test_packed_data_is_unpacked_unchanged(text: str) -> None:
     assert unpacked(bz2.compress(text.encode())) == text
 
 

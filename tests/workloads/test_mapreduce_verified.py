@@ -57,7 +57,7 @@ def test_records_that_are_in_order_and_all_there_are_right() -> None:
         (sorted_result(size=RECORDS + 1), f"not {RECORDS} records"),
     ],
 )
-def test_a_wrong_sorted_output_is_no_result(result: dict[str, Any], words: str) -> None:
+def test_a_wrong_sorted_output_is_refused(result: dict[str, Any], words: str) -> None:
     assert words in wrong_order(result, RECORDS)
 
 
@@ -68,7 +68,7 @@ def test_only_what_reduces_wrote_counts_as_output(parts: list[int], other: int) 
 
 
 @given(st.text() | st.from_regex(r'\{"FileStatuses": .*\}'))
-def test_an_answer_of_hdfs_that_is_none_counts_no_bytes(text: str) -> None:
+def test_an_invalid_answer_of_hdfs_counts_no_bytes(text: str) -> None:
     assert bytes_of_parts(text) == 0
 
 

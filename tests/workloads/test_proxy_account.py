@@ -172,7 +172,7 @@ def test_agents_that_stand_for_a_role_are_that_role_and_all_others_are_tare_itse
     )
 
 
-def test_neighbours_are_no_work_of_tares_who_started_them_and_no_cost_of_the_machine() -> None:
+def test_neighbours_count_neither_as_tare_nor_as_the_machine() -> None:
     accounts = result()
     accounts["owners"] |= {"neighbours": [50, 51]}
     host = accounts["accounts"]["host"]
@@ -195,7 +195,7 @@ def test_time_without_an_owner_is_reported_as_unowned() -> None:
     assert summed(result())["warnings"] == []
 
 
-def test_what_the_hypervisor_below_the_host_took_is_stolen_and_not_unowned() -> None:
+def test_time_that_the_hypervisor_below_took_is_stolen_and_not_unowned() -> None:
     accounts = result()
     host = accounts["accounts"]["host"]
     host["tasks"] = host["tasks"][:3]
@@ -264,7 +264,7 @@ def test_under_xen_all_cpus_of_the_computer_have_an_owner_and_not_dom0s_alone() 
     assert found.cpus == 4
 
 
-def test_what_netback_and_the_emulator_use_is_a_cost_of_a_xen_guest_as_vhost_is_of_kvms() -> None:
+def test_netback_and_emulator_count_for_a_xen_guest_like_vhost_for_kvm() -> None:
     # The guest's 5 s, netback's 6 s and the emulated devices' 2 s, for 100 requests/s over 10 s.
     assert account_of(under_xen()).machine_s == pytest.approx(0.013)
     summary = summed(under_xen(host_on=[0, 1]))
@@ -290,7 +290,7 @@ def test_threads_of_dom0_ran_for_no_longer_than_xen_gave_it() -> None:
 
 
 @pytest.mark.parametrize("lost", ["domain", "cpus", "machine", "host", "others"])
-def test_what_xen_left_out_is_named(lost: str) -> None:
+def test_figures_that_xen_left_out_are_named(lost: str) -> None:
     accounts = under_xen()
     del accounts["below"][lost]
     with pytest.raises(KeyError, match=lost):

@@ -70,7 +70,7 @@ def test_each_address_of_the_origin_has_all_ports_and_counts_of_its_own() -> Non
         assert seen(after=texts, said={"show stat": more}) == {**ports, **haproxy}
 
 
-def test_what_connection_tracking_lost_is_counted_over_all_cpus() -> None:
+def test_connection_tracking_losses_are_summed_over_all_cpus() -> None:
     row = "00000010 0 0 0 0 0 0 0 0 {} 00000001\n"
     before = {kernel.TRACKED: TRACKED + row.format("00000001") + row.format("00000000")}
     after = {kernel.TRACKED: TRACKED + row.format("0000000b") + row.format("00000010")}

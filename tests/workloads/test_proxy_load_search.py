@@ -283,7 +283,7 @@ def test_http_2_is_spoken_to_the_proxy_alone() -> None:
         ({"tls_resumption": True}, "write `tls: ecdsa-p256`"),
     ],
 )
-def test_what_does_not_go_together_is_refused(asked: dict[str, Any], why: str) -> None:
+def test_incompatible_settings_are_refused(asked: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         ProxyParameters.model_validate(asked)
 
@@ -312,7 +312,7 @@ def test_it_needs_a_network_on_which_machines_reach_others_and_haproxy() -> None
 
 
 @pytest.mark.parametrize("name", ["proxy", "http-load"])
-def test_empty_objects_have_no_bandwidth_rather_than_one_of_nothing(name: str) -> None:
+def test_empty_objects_have_no_bandwidth(name: str) -> None:
     workload = WORKLOADS[name]
     for size in (0, 1):
         parameters = workload.parameters.model_validate({"size": size})

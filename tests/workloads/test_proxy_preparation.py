@@ -55,7 +55,7 @@ def test_where_the_host_chooses_its_frequency_the_record_says_how() -> None:
     assert record["host"]["governor"] == "powersave"
 
 
-def test_the_queues_of_the_machines_own_interface_are_recorded_whatever_its_name() -> None:
+def test_the_queues_of_the_machines_own_interface_are_recorded_for_any_name() -> None:
     record = proxied(interface="tare-1")
     queues = "/sys/class/net/tare-1/queues/rx-0/rps_cpus"
     record["accounts"]["machine"]["after"][queues] = "3\n"
@@ -136,7 +136,7 @@ def test_no_text_makes_reading_it_fail(text: str) -> None:
         max_size=30,
     )
 )
-def test_what_came_is_counted_for_the_cpu_it_came_to(came: dict[str, tuple[int, int]]) -> None:
+def test_received_packets_are_counted_for_their_cpu(came: dict[str, tuple[int, int]]) -> None:
     def table(times: int) -> str:
         rows = [
             f"{number}: {times * a + 1} {times * b + 2} chip edge {name}"

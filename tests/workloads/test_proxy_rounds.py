@@ -57,7 +57,7 @@ def test_time_of_all_rounds_is_reported_by_owner(rates: list[float]) -> None:
     assert found.owned == pytest.approx(single.owned)
 
 
-def test_who_ran_in_one_round_only_ran_for_half_of_two() -> None:
+def test_a_thread_of_one_round_counts_half_over_two_rounds() -> None:
     first, second = account_of(proxied_result()), proxied_result()
     second["accounts"]["host"]["tasks"][-1][2] = "compiler"
     found = shares(together([first, account_of(second)], [100.0, 100.0]), HOST)
@@ -65,7 +65,7 @@ def test_who_ran_in_one_round_only_ran_for_half_of_two() -> None:
     assert sum(found.values()) == pytest.approx(1)
 
 
-def test_what_the_kernel_counted_is_of_all_rounds() -> None:
+def test_kernel_counters_cover_all_rounds() -> None:
     found = in_rounds([100.0, 100.0])
     header = "TcpExt: ListenOverflows\nTcpExt: {}\n"
     for part, (before, after) in zip(found["rounds"], ((1, 3), (5, 6)), strict=True):

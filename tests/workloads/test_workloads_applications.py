@@ -82,7 +82,7 @@ def test_a_rate_is_work_by_time() -> None:
 @pytest.mark.parametrize(
     "checks", [[], None, [{"path": "/tmp/x", "verified": False}], [{"path": "/tmp/x"}], ["x"]]
 )
-def test_what_nobody_verified_does_not_count(name: str, checks: Any) -> None:
+def test_unverified_results_do_not_count(name: str, checks: Any) -> None:
     workload = WORKLOADS[name]
     result = {**RESULT, "output": SCIMARK + "AES-128-CBC  1k\n"}
     assert workload.observe(workload.parameters(), result)

@@ -153,7 +153,7 @@ def test_the_agent_is_asked_as_for_any_program() -> None:
         ({"toolbox": {"packages": ["-o"]}}, "must be a package's name"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(wrong: dict[str, Any], words: str) -> None:
+def test_contradictory_metric_declarations_are_refused(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=re.escape(words)):
         asked(**wrong)
 
@@ -262,7 +262,7 @@ def test_a_number_in_json_is_found_by_its_path(data: st.DataObject, number: floa
     st.text(alphabet=st.characters(codec=None)),
     st.sampled_from([{"regex": r"([^ ]*)"}, {"regex": r"(?:a|aa)+([0-9]*)$"}, {"field": "a[0]"}]),
 )
-def test_whatever_is_printed_is_read_or_refused(output: str, metric: dict[str, Any]) -> None:
+def test_any_printed_output_is_read_or_refused(output: str, metric: dict[str, Any]) -> None:
     try:
         found = figure(output, **metric)
     except WorkloadFault as refused:

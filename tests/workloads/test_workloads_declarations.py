@@ -113,7 +113,7 @@ def test_a_load_that_is_measured_itself_ends(load: str) -> None:
 
 
 @ALL
-def test_what_is_counted_and_how_many_threads_load_is_declared(workload: Workload[Any]) -> None:
+def test_counters_and_loading_threads_are_declared(workload: Workload[Any]) -> None:
     asked = parameters_of(workload.name)
     counting = "counters" in workload.parameters.model_fields
     assert not workload.counts_memory(asked)

@@ -160,7 +160,7 @@ def test_keys_with_dots_are_found(path: str, value: str) -> None:
         "a]",
     ],
 )
-def test_what_is_no_path_is_refused_with_its_place(path: str) -> None:
+def test_an_invalid_path_is_refused_with_its_place(path: str) -> None:
     if path == 'a."b"c':
         assert steps_of(path)[1].key == '"b"c'
         return

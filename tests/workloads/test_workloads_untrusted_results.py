@@ -73,7 +73,9 @@ def key_of(place: tuple[Any, ...]) -> str:
 
 @ALL
 @pytest.mark.parametrize("bad", NO_NUMBERS, ids=shortened)
-def test_what_is_no_finite_number_is_refused_by_its_name(workload: Workload[Any], bad: Any) -> None:
+def test_a_value_that_is_not_finite_is_refused_by_its_name(
+    workload: Workload[Any], bad: Any
+) -> None:
     result = good(workload.name)
     parameters = parameters_of(workload.name)
     usual = workload.observe(parameters, result)
@@ -91,7 +93,7 @@ def test_what_is_no_finite_number_is_refused_by_its_name(workload: Workload[Any]
 
 
 @ALL
-def test_what_is_missing_is_named_or_left_out(workload: Workload[Any]) -> None:
+def test_missing_values_are_named_or_left_out(workload: Workload[Any]) -> None:
     result = good(workload.name)
     parameters = parameters_of(workload.name)
     usual = workload.observe(parameters, result)
@@ -113,7 +115,7 @@ def test_what_is_missing_is_named_or_left_out(workload: Workload[Any]) -> None:
 
 @ALL
 @pytest.mark.parametrize("bad", [None, 5, "x", [], {}], ids=shortened)
-def test_what_has_no_parts_is_read_or_refused(workload: Workload[Any], bad: Any) -> None:
+def test_results_without_parts_are_read_or_refused(workload: Workload[Any], bad: Any) -> None:
     result = good(workload.name)
     for place in set(places(result)) - set(leaves(result)):
         read(workload, changed(result, place, bad))
