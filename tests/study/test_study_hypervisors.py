@@ -12,6 +12,7 @@ from study.study_catalog import ABLE, CATALOG, KINDS
 from tare.errors import InputError
 from tare.registry import installed
 from tare.run.catalog import build_catalog
+from tare.run.study_cells import named_hypervisors
 from tare.study.model.study import Study
 from tare.study.planning.host_cpus import HostCpus
 from tare.study.planning.plan import HostFacts, make_plan
@@ -94,24 +95,6 @@ def test_hosts_file_names_them_along_with_its_hosts(tmp_path: Path) -> None:
         load_hosts(file)
 
 
-def named(tmp_path: Path) -> KnownHosts:
-    """Return a hosts file that names every maker's hypervisor."""
-    images = {"hyperv": r"D:\tare\live.iso", "proxmox": "local:iso/live.iso"}
-    way: dict[str, Any] = {
-        maker: {
-            "address": "server.example",
-            "callback": "192.0.2.9:7710",
-            "image": images.get(maker, "live.iso"),
-        }
-        for maker in MAKERS
-    }
-    way["proxmox"]["disks"] = "local-lvm"
-    # Its socket is on the host itself.
-    way["incus"] = {"callback": "192.0.2.9:7710", "image": "tare-live"}
-    way["vsphere"] |= {"datastore": "tare", "boot": "[tare] " + way["vsphere"].pop("image")}
-    return KnownHosts(tmp_path / "h.yaml", {}, way)
-
-
 @pytest.mark.parametrize(
     "name", ["quick", "realtime", "realtime-long", "components", "interference", "knobs"]
 )
@@ -119,7 +102,7 @@ def test_studies_name_every_makers_hypervisor(name: str, tmp_path: Path) -> None
     path, catalog = shipped_studies()[name], build_catalog()
     without = load_study(path, catalog)
     assert len(set(without.left_out.values())) == 1
-    study = load_study(path, catalog, hosts=named(tmp_path))
+    study = load_study(path, catalog, hosts=named_hypervisors(tmp_path / "h.yaml"))
     assert not study.left_out
     # An arm with a shape of its own brings a baseline of that shape.
     own = {arm for arm in study.arms if not arm.startswith(f"{study.baseline}@")}
@@ -144,7 +127,7 @@ OWNERS = {"address", "datastore", "ssh", "medium"}
 
 
 def test_every_way_to_use_a_platform_is_in_a_study_or_has_a_reason(tmp_path: Path) -> None:
-    catalog, hosts = build_catalog(), named(tmp_path)
+    catalog, hosts = build_catalog(), named_hypervisors(tmp_path / "h.yaml")
     arms = [
         (arm.platform, arm.options.model_dump())
         for path in shipped_studies().values()

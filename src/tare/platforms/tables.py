@@ -61,13 +61,16 @@ def rows(platforms: Mapping[str, Platform[Any]]) -> tuple[Row, ...]:
 
 
 def render(
-    platforms: Mapping[str, Platform[Any]], certificates: Sequence[Certificate] | None = None
+    platforms: Mapping[str, Platform[Any]],
+    certificates: Sequence[Certificate] | None = None,
+    studies: str = "",
 ) -> str:
     """Return the page as Markdown.
 
     Args:
         platforms: What is installed.
         certificates: What owners sent; by default those that come with Tare.
+        studies: The section on what each study runs.
     """
     sent = kept_certificates() if certificates is None else certificates
     every = rows(platforms)
@@ -98,6 +101,7 @@ def render(
         "## Scheduler knobs\n",
         _rows(("platform", *(f"`{knob}`" for knob in KNOBS)), map(_knobs, every)),
         _ABOUT_KNOBS,
+        *([studies] if studies else ()),
     ]
     for platform in platforms.values():
         mine = [variant for variant in every if variant.platform is platform]

@@ -8,6 +8,7 @@ from pathlib import Path
 from tare.platforms import tables
 from tare.registry import installed
 from tare.run.catalog import build_catalog
+from tare.run.study_cells import study_table
 from tare.study.reference.pages import render_markdown, render_schema
 from tare.workloads.contract import Metric
 
@@ -28,7 +29,7 @@ def study_schema() -> str:
 
 def platform_tables() -> str:
     """Return the tables of the offers and needs of each platform, as Markdown."""
-    return tables.render(installed().platforms)
+    return tables.render(installed().platforms, studies=study_table())
 
 
 def generated() -> dict[str, str]:
