@@ -68,7 +68,7 @@ def test_the_plan_says_which_toolbox_a_live_image_must_include(name: str, kind: 
 def test_every_hypervisor_runs_each_study_of_the_papers_in_full(name: str) -> None:
     found = cells_by_platform(study_of(name))
     assert {"hyperv", "vsphere", "xenserver", "ovirt", "proxmox", "incus", "libvirt"} <= set(found)
-    # Containers are no hypervisors: gVisor and Kata have no disk and no network here.
+    # Containers are not hypervisors: gVisor and Kata have no disk and no network here.
     partly = {platform for platform, cells in found.items() if cells.word != RUNS}
     if name == "load-balancer":
         # A link of a stated speed needs a network of the host's own.

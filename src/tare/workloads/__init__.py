@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
+from importlib.metadata import EntryPoint
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -95,8 +95,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _load(name: str, place: str) -> Workload[Any]:
-    module, _, attribute = place.partition(":")
-    brought = getattr(import_module(module), attribute)
+    brought = EntryPoint(name, place, "tare.workloads").load()
     if isinstance(brought, tuple):
         return next(workload for workload in brought if workload.name == name)
     workload: Workload[Any] = brought()
