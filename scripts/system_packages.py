@@ -5,6 +5,7 @@ environment, and where there is no apt, it is only printed. Parts that cannot be
 changing an installed package are left out, each with the reason.
 
 usage: python3 -m scripts.system_packages quick|test|bench [--have NAME]... [--list]
+           [--part needed|optional]
        python3 -m scripts.system_packages only PACKAGE --for PURPOSE
 
 Exit status: 1 if a part is missing without which the target cannot continue. The script uses only
@@ -248,6 +249,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("package", nargs="?", help="with only: the package of one program")
     parser.add_argument("--for", dest="purpose", default="")
     parser.add_argument("--have", action="append", default=[], metavar="NAME")
+    parser.add_argument("--part", choices=("needed", "optional"), help="these alone")
     parser.add_argument("--list", action="store_true")
     asked = parser.parse_args(words)
     apt = Apt()
@@ -257,8 +259,10 @@ def main(words: Sequence[str] | None = None) -> int:
         need = required_package(name, asked.purpose)
         return provide(apt, [need], only_list=only_list)
     needs = [need for need in needs_of(asked.goal) if need.name not in asked.have]
+    if asked.part:
+        needs = [need for need in needs if need.required is (asked.part == "needed")]
     status = provide(apt, needs, only_list=only_list)
-    if apt.works_here() and not only_list:
+    if apt.works_here() and not only_list and asked.part != "needed":
         refresh_kernels(apt)
     return status
 

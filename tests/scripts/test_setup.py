@@ -1,7 +1,10 @@
 """``scripts/setup`` finds a Rust that can build the agent, and lists without changing anything."""
 
+import os
 import shutil
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -100,18 +103,62 @@ def test_no_script_installs_packages_in_a_way_of_its_own() -> None:
             assert "systemctl mask" not in text, script
 
 
-def test_a_package_is_installed_first_with_all_hashes_of_its_own_alone(tmp_path: Path) -> None:
-    lock = tmp_path / "lock.txt"
-    lock.write_text(
-        "maturin-import==1.0 \\\n    --hash=sha256:00\n"
-        "maturin==1.16.0 \\\n    --hash=sha256:01 \\\n    --hash=sha256:02\n"
-        "mypy==2.0 \\\n    --hash=sha256:03\n"
-    )
-    found = subprocess.run(
-        ["bash", "-c", f". {SETUP}; locked_lines maturin {lock}"],
+def script(words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", f". {SETUP}; {words}"],
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=30,
-        check=True,
+        timeout=60,
+        check=False,
     )
-    assert found.stdout == "maturin==1.16.0 \\\n    --hash=sha256:01 \\\n    --hash=sha256:02\n"
+
+
+def test_the_agent_is_built_by_the_words_of_maturin(tmp_path: Path) -> None:
+    """Otherwise maturin would build it a second time."""
+    cargo = shutil.which("cargo") or "cargo"
+    stub = tmp_path / "cargo"
+    stub.write_text(
+        f'#!{BASH}\ncase $1 in rustc) printf "%s\\n" "$@" >>{tmp_path}/words; exit 1;; esac\n'
+        f'exec {cargo} "$@"\n'
+    )
+    stub.chmod(0o755)
+    path = f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    asked = []
+    for words in ("build_agent", "maturin pep517 build-wheel -i python --editable"):
+        (tmp_path / "words").unlink(missing_ok=True)
+        ended = script(words, PATH=path)
+        assert ended.returncode != 0
+        asked.append((tmp_path / "words").read_text().splitlines())
+    ours, maturins = asked
+    print_only = {"--quiet", "--message-format", "json-render-diagnostics"}
+    assert sorted(set(ours) - print_only) == sorted(set(maturins) - print_only)
+
+
+def test_what_is_begun_together_is_awaited_and_says_when_it_is_done() -> None:
+    ended = script("a() { sleep 0.3; }; b() { :; }; begin A a; begin B b; end_all; say after")
+    assert ended.returncode == 0, ended.stderr
+    lines = [line.partition("tare setup:\033[0m ")[2] for line in ended.stdout.splitlines()]
+    assert lines[-1] == "after"
+    assert {"A", "B"} <= set(lines)
+    assert [line.rpartition(": ")[2] for line in lines if line.startswith("done after")] == [
+        "B",
+        "A",
+    ]
+
+
+def test_if_one_of_them_fails_the_others_are_ended(tmp_path: Path) -> None:
+    words = (
+        f"trap stop_all EXIT; a() {{ echo broken >&2; false; }}; "
+        f"b() {{ sleep 3; touch {tmp_path}/went-on; }}; begin A a; begin B b; end_all; say after"
+    )
+    began = time.monotonic()
+    ended = script(words)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines() == [
+        "broken",
+        "tare setup: set-up cannot continue; the reason is above",
+    ]
+    assert "after" not in ended.stdout.split()
+    time.sleep(max(0.0, 4.5 - (time.monotonic() - began)))
+    assert not (tmp_path / "went-on").exists()

@@ -346,6 +346,22 @@ def test_the_command_runs_with_the_standard_library_alone(computer: AptRoot) -> 
     assert "apt-get install --no-remove qemu-system-x86" in done.stdout
 
 
+def test_what_is_needed_can_be_provided_before_the_rest(
+    computer: AptRoot, capsys: pytest.CaptureFixture[str]
+) -> None:
+    computer.installs(LIBC)
+    computer.offers(DEBIAN)
+    parts = {}
+    for part in ("needed", "optional"):
+        main(["quick", "--list", "--part", part])
+        parts[part] = capsys.readouterr().out
+    assert "qemu-system-x86" not in parts["needed"]
+    assert "qemu-system-x86" in parts["optional"]
+    for need in ("venv", "C compiler", "Rust"):
+        assert f"    {need} (needed)" not in parts["optional"]
+    assert "    Rust (needed)" in parts["needed"]
+
+
 @pytest.mark.parametrize(
     ("text", "manager"),
     [
