@@ -31,7 +31,7 @@ RUN = "# one recording"
 WAITING = {"select", "wait", "_worker"}
 """Functions in which a thread waits: their time is another's."""
 ROW, WIDTH, LEFT, FONT = 15, 1160, 10, 11
-LEAST_PX = 1.5
+LEAST_PX = 4.0
 DEEPEST = 26
 COLOURS = ("#fbd38d", "#f6ad55", "#faf089", "#fc8181", "#f6e05e", "#feb2b2")
 OWN_COLOURS = ("#90cdf4", "#63b3ed", "#9ae6b4", "#81e6d9")
