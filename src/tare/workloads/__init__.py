@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint
+from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +95,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _load(name: str, place: str) -> Workload[Any]:
-    brought = EntryPoint(name, place, "tare.workloads").load()
+    brought = resolve_name(place)
     if isinstance(brought, tuple):
         return next(workload for workload in brought if workload.name == name)
     workload: Workload[Any] = brought()
