@@ -11,22 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.hosts import Ledger, LocalHost
-from tare.images.host_kernel import HOST
 from tare.lab.command import Places, command
 from tare.lab.emulator import Emulator, emulator_in
 from tare.lab.image import LabImage
 from tare.lab.options import LabOptions
-from tare.platforms.bare import BareOptions
-from tare.platforms.contract import Context, Prepared, Shape
-from tare.platforms.qemu.options import QemuOptions
-from tare.platforms.qemu.platform import Qemu
 from tare.registry import installed
 from tare.report.sections.provenance import flat
 from tare.run.hosts.assumed import assumed_host
 from tare.run.hosts.booted import mark_of, marks
 from tare.run.hosts.lab import lab_cpus, lab_crowding, lab_facts, lab_grown, lab_name
-from tare.run.hosts.lab_bare import LabBare
 from tare.study.model.releases import RELEASES
 from tare.study.planning.host_cpus import HostCpus
 from tare.study.reading.hosting import HostSpec, LabSpec
@@ -57,27 +50,6 @@ def test_labs_that_differ_in_a_file_have_other_names(tmp_path: Path) -> None:
     own = lab(qemu=str(program))
     assert lab_name(lab()) == "lab of 2 CPUs, 4 GiB"
     assert len({lab_name(lab()), lab_name(own), lab_name(lab(xen="rtds"))}) == 3
-
-
-@pytest.mark.parametrize(("kernel", "booted"), [(HOST, "generic"), ("cloud", "cloud")])
-async def test_the_host_of_the_bare_machine_of_a_lab_is_the_lab(
-    kernel: str, booted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``kernel: host`` is the lab's kernel in all arms, and never that of this computer."""
-    asked: list[str | None] = []
-
-    async def prepare(
-        self: Qemu, context: Context, options: QemuOptions, shape: Shape, realtime: bool
-    ) -> Prepared:
-        asked.append(context.kernel)
-        return Prepared("6.1", "d", cached=True, took_s=0.0)
-
-    monkeypatch.setattr(Qemu, "prepare", prepare)
-    host, ledger = LocalHost(tmp_path / "agent"), Ledger(tmp_path / "ledger.jsonl")
-    context = Context(host, ledger, tmp_path, tmp_path / "agent", kernel)
-    shape = Shape(vcpus=1, memory=192 << 20)
-    await LabBare(lab()).prepare(context, BareOptions(), shape, realtime=False)
-    assert asked == [booted]
 
 
 def test_the_lab_is_emulated_by_its_own_qemu_and_boots_its_own_xen(tmp_path: Path) -> None:

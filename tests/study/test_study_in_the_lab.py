@@ -48,6 +48,16 @@ def memory_of(study: Study, scenario: Scenario, free: int) -> int:
     return own + sum(count * size for count, size in zip(counts, memories, strict=True))
 
 
+def test_the_hosts_kernel_of_an_arm_in_the_lab_is_the_labs() -> None:
+    """It is never that of this computer, which emulates the lab."""
+    study = in_the_lab("components", "kernel=host")
+    assert {study.kernel_of(arm) for arm in study.arms} == {"generic"}
+    other = in_the_lab("components", "kernel=cloud")
+    assert {other.kernel_of(arm) for arm in other.arms} == {"cloud"}
+    here = load_study(FOLDER / "components.yaml", build_catalog(), Changes(values=("kernel=host",)))
+    assert {here.kernel_of(arm) for arm in here.arms if not here.in_lab(arm)} == {"host"}
+
+
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_is_planned_whole_for_kvm_and_xen_in_the_large_lab(name: str) -> None:
     study = in_the_lab(name, "lab=large")

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault
-from tare.images.host_kernel import HOST
 from tare.lab.emulator import emulator_of, node_arguments, topology_arguments
 from tare.lab.options import CPU_MODEL, LabOptions
 from tare.platforms.bare import BareOptions
@@ -119,9 +118,6 @@ class LabBare(Platform[BareOptions]):
         self, context: Context, options: BareOptions, shape: Shape, realtime: bool
     ) -> Prepared:
         """Build or find the image, which is that of the hypervisors' guests."""
-        if context.kernel == HOST:
-            # The host is the emulated computer: the kernel is the lab's, not this computer's.
-            context = replace(context, kernel=self._spec.kernel or LabOptions().kernel)
         return await self._qemu.prepare(context, self._options, shape, realtime)
 
     async def start(

@@ -33,6 +33,7 @@ from tare.study.model.scenario import Scenario
 from tare.study.model.shape import Shape
 from tare.study.planning.blocks import FEWEST_BLOCKS_FOR_A_VERDICT, SMOKE_RUN, Blocks
 from tare.study.planning.cpu_choice import CpuChoice
+from tare.study.planning.guest_kernels import GENERAL, HOST
 from tare.study.planning.session_plan import Sessions, odd_rounds, with_as_many
 from tare.study.planning.spreading import Spreadable
 from tare.study.reading.checking import shown, suggestion
@@ -500,8 +501,14 @@ class Study(StudyFrame):
         return self.probes if own is None else own
 
     def kernel_of(self, arm: str) -> str | None:
-        """Return the kernel an arm boots: its own, or else the study's."""
-        return self.arms[arm].kernel or self.kernel
+        """Return the kernel an arm boots: its own, or else the study's.
+
+        The host of an arm in the lab is the emulated computer, so ``host`` is that one's kernel.
+        """
+        kernel = self.arms[arm].kernel or self.kernel
+        if kernel == HOST and self.in_lab(arm):
+            return self.lab.kernel or GENERAL
+        return kernel
 
     def in_lab(self, arm: str) -> bool:
         """Return whether an arm runs on the emulated computer."""
