@@ -155,7 +155,7 @@ def _ordered(evidence: list[Evidence], differences: Floats) -> list[Evidence]:
             surest=stretched_ratio(each.interval, each.estimate, max(one.surest, one.held))
             if max(one.wider, one.held) > 1
             else None,
-            doubt="its blocks are correlated" if one.tells(0.05) else "",
+            doubt="its blocks are correlated" if one.is_dependent(0.05) else "",
         )
         for each, one in zip(evidence, found, strict=True)
     ]

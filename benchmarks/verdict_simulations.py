@@ -253,7 +253,7 @@ def finding_rows(studies: int) -> list[Row]:
             study = draw(setting, rng)
             differences = study.logs[0] - study.baseline
             found = serial(differences, draw_number)
-            reported += any(order.tells(0.05) for order in order_of_each(found))
+            reported += any(order.is_dependent(0.05) for order in order_of_each(found))
             inside += sum(low <= 0 <= high for _, low, high in intervals(differences, None))
         share = reported / sample
         good = share <= 0.05 + 3 * np.sqrt(0.0475 / sample) if not lag else True

@@ -40,7 +40,7 @@ def shares(lag: float) -> tuple[float, float]:
     for number in range(STUDIES):
         tests = serial(alike(rng, lag), number)
         by_itself += bool((np.minimum(tests.lag_p, tests.drift_p) < SURE / 2).any())
-        any_way += any(order.tells(SURE) for order in order_of_each(tests))
+        any_way += any(order.is_dependent(SURE) for order in order_of_each(tests))
     return by_itself / STUDIES, any_way / STUDIES
 
 
@@ -57,7 +57,7 @@ def test_random_order_is_rarely_detected() -> None:
 def test_few_blocks_tell_nothing() -> None:
     tests = serial(np.arange(10.0).reshape(2, 5))
     assert tests.together == 1.0
-    assert not any(order.tells(0.05) for order in order_of_each(tests))
+    assert not any(order.is_dependent(0.05) for order in order_of_each(tests))
 
 
 def test_constant_metrics_do_not_drift() -> None:

@@ -385,7 +385,7 @@ def test_no_arm_is_called_equal_when_identical_arms_differ() -> None:
     interval = some(of(found).interval)
     assert 0.98 < interval.low < interval.high < 1.02, "by itself it would be equal"
     assert {effect.verdict for effect in found.effects} == {"inconclusive"}
-    assert "bare-again and bare, which are the same, were told apart" in of(found).sentence
+    assert "bare-again and bare, which are the same, were found to differ" in of(found).sentence
     assert not any(" the same" in sentence for sentence in arm_sentences(found).values())
     (run,) = found.runs
     pairs = some(compare_every_pair(run).pairs)

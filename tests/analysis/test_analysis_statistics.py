@@ -42,12 +42,6 @@ def test_a_t_interval_needs_two_blocks_and_a_confidence() -> None:
         logratio.t_quantile(95, 3)
 
 
-def test_log_ratios_refuse_what_has_no_ratio() -> None:
-    assert logratio.log_ratios([2.0], [1.0]) == pytest.approx([math.log(2)])
-    with pytest.raises(ValueError, match="above zero"):
-        logratio.log_ratios([0.0], [1.0])
-
-
 @pytest.mark.parametrize("confidence", [0.8, 0.9, 0.95, 0.99, 0.999])
 def test_least_blocks_for_a_median(confidence: float) -> None:
     n = tails.least_blocks_for_median(confidence)

@@ -66,8 +66,8 @@ def test_a_series_too_short_to_tell_chance_is_taken_as_it_went(
     # Alternating values changed nowhere, whatever the trend is.
     values = np.resize([1.0, 2.0], 4 * LEAST_WINDOWS - missing)
     parts = (Segment(0, 8, 1.5, 0.5), Segment(8, values.size, 1.5, 0.5))
-    assert unsteady._stands_out(values, Trend("warm-up", parts, 8), 1) is believed
-    assert not unsteady._stands_out(values, Trend("flat", parts[:1], 0), 1)
+    assert unsteady._exceeds_chance(values, Trend("warm-up", parts, 8), 1) is believed
+    assert not unsteady._exceeds_chance(values, Trend("flat", parts[:1], 0), 1)
 
 
 def test_threads_of_a_boot_are_one_boot() -> None:

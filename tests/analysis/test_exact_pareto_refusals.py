@@ -52,7 +52,8 @@ def test_bounded_tails_and_too_few_boots_or_thresholds_are_refused_first(
 ) -> None:
     assert tail_beyond([], 0.95, "it is bounded") == Tail((), (), None, None, "it is bounded")
     few = result_of(monkeypatch, boots=BOOTS[:7])
-    assert few == Tail((), (), None, None, "7 boots tell too little of a tail; 8 are the least")
+    reason = "7 boots are too few to estimate a tail; 8 are the least"
+    assert few == Tail((), (), None, None, reason)
     two = result_of(monkeypatch, fits=GOOD[:2])
     assert two.reason == "too few samples are far out to show the tail's shape"
     assert (len(two.thresholds), two.chosen, two.levels) == (2, None, ())
@@ -74,7 +75,7 @@ def test_without_any_boot_more_than_half_of_the_tail_must_be_left(
 ) -> None:
     share = [0.1, left, *[0.1] * 7]
     found = result_of(monkeypatch, fits=[fit_of([0.2] * 9, share=share)] * 3)
-    assert found.reason.startswith("one boot holds most of the tail") is refused
+    assert found.reason.startswith("one boot has most of the tail") is refused
     assert found.chosen == 0
     assert bool(found.levels) is not refused
 

@@ -134,7 +134,7 @@ def at(place: int, shape: Shape = "warm-up", size: int = 64) -> Trend:
 
 
 def test_constant_series_do_not_deviate() -> None:
-    assert not unsteady._stands_out(np.ones(64), at(8), 1)
+    assert not unsteady._exceeds_chance(np.ones(64), at(8), 1)
 
 
 @pytest.mark.parametrize("pattern", [[0.3, -0.1, -0.4, 0.5, -0.3], [float(n) for n in range(32)]])
@@ -158,4 +158,4 @@ def test_with_few_boots_a_change_must_exceed_chance_in_the_steady_half(
     wanted = sign * times * float(bound)
     values = noise.copy()
     values[changed] += wanted - apart if place <= 32 else apart - wanted
-    assert unsteady._stands_out(values, at(place, shape), tests) is (times > 1)
+    assert unsteady._exceeds_chance(values, at(place, shape), tests) is (times > 1)

@@ -64,7 +64,7 @@ async def test_only_a_lasting_stop_is_reported(
 
 @pytest.mark.parametrize(("stopped_s", "is_reported"), [(0.5, True), (0.49, False)])
 async def test_a_stop_marks_from_its_least_length_on(stopped_s: float, is_reported: bool) -> None:
-    assert bool(await Standstill(Scripted(), stood_s=stopped_s).end()) is is_reported
+    assert bool(await Standstill(Scripted(), stopped_s=stopped_s).end()) is is_reported
 
 
 async def test_a_machine_that_cannot_be_checked_marks_nothing() -> None:

@@ -66,7 +66,7 @@ class Measured(OfMetric):
         return self._pooled[arm]
 
     def raw(self, arm: str) -> list[float]:
-        """Return all values of an arm as they were recorded, also where boots are averaged."""
+        """Return all recorded values of an arm, even if its boots are averaged."""
         return self._raw[arm] if arm in self._raw else self.pooled(arm)
 
     def single(self, arm: str) -> bool:

@@ -1,9 +1,9 @@
 """Compare every arm with every other, as one family of tests, apart from those of the baseline.
 
-Whoever chooses a baseline after having seen the results, or reads a ranking, looks at all pairs.
-So all pairs of all headline metrics are corrected together, by max-T as the arms' own families
-are, whichever baseline is looked at. Each pair's test rests on its own differences alone, so that
-arms that truly differ do not loosen or tighten what is said of others (subset pivotality,
+Choosing a baseline after seeing the results, or reading a ranking, compares all pairs. So all pairs
+of all headline metrics are corrected together, whichever baseline is shown. The method is max-T, as
+for the families of the arms. Each pair's test uses only its own differences. Arms that truly differ
+therefore make the tests of other pairs neither stricter nor less strict (subset pivotality,
 Westfall & Young 1993, §2.2).
 """
 
@@ -27,7 +27,7 @@ from tare.analysis.effects.pairs import AllPairs, ranked
 from tare.analysis.effects.results import Effect, Key
 
 MOST_TESTS = 400
-"""More pairs are no table that anybody reads, and take a report's time; a command tells them."""
+"""A page leaves out more pairs, which take time and which nobody reads; a command lists them."""
 
 
 def compare_every_pair(
@@ -40,18 +40,18 @@ def compare_every_pair(
 
     Args:
         runs: One run, or several of one study.
-        settings: How to compare; by default what the first run's study says.
-        most: With more pairs than this they are left out, which is said; None: never.
+        settings: How to compare; by default as the first run's study defines it.
+        most: The most pairs; more are left out, and the result has the reason. None: no limit.
 
     Raises:
-        InputError: As `compare` says.
+        InputError: As for `compare`.
     """
     making, comparison = compare_with(runs, settings)
     return replace(comparison, pairs=_AllPairs(making).found(most))
 
 
 class _AllPairs:
-    """All pairs of one comparison in the making."""
+    """All pairs of a comparison that is being made."""
 
     def __init__(self, making: Comparing) -> None:
         self.making = making
@@ -63,7 +63,7 @@ class _AllPairs:
         }
 
     def _folded(self, measured: Measured) -> Measured:
-        """Return the values with the boots of each twin as its baseline's."""
+        """Return the values, with the boots of each twin counted as its baseline's."""
         known = measured.arms
         both = {name: pair for name, pair in self.making.pooled.items() if name in known}
         if not both:
@@ -84,7 +84,7 @@ class _AllPairs:
     def found(self, most: int | None) -> AllPairs:
         """Return all pairs, unless there are too many."""
         making = self.making
-        # Pairs grow with the square of the arms, so no more are made than it takes to decide this.
+        # The number of pairs grows with the square of the arms: stop as soon as there are too many.
         pairs = list(islice(self._pairs(), None if most is None else most + 1))
         if most is not None and len(pairs) > most:
             why = (
@@ -99,7 +99,7 @@ class _AllPairs:
         )
 
     def _pairs(self) -> Iterator[Pair]:
-        """Yield each pair once, the later arm against the earlier one, on one host each."""
+        """Yield each pair of arms on one host once: the later arm against the earlier one."""
         at = self.making.settings.baseline_of
         found = (
             self._pair(key, arm, other)
@@ -111,7 +111,7 @@ class _AllPairs:
         return (pair for pair in found if pair is not None)
 
     def _possible(self) -> int:
-        """Return how many pairs of arms with values on one host there are."""
+        """Return the number of pairs of arms that have values on one host."""
         known, at = self.making.summaries, self.making.settings.baseline_of
         on = Counter(
             (key, at(arm)) for key in self.measured for arm in self.arms if (key, arm) in known
@@ -165,10 +165,10 @@ class _AllPairs:
         return tuple(found)
 
     def _orders(self, pairs: Sequence[Pair], found: Sequence[Effect]) -> Mapping[int, BlockOrder]:
-        """Return what the order of blocks tells, only where it could change what is decided."""
+        """Return the serial dependence of pairs by index, only where it could change a verdict."""
         decided = ("equivalent", "better", "worse", "differs")
         asked: dict[int, BlockOrder] = {}
-        # The other way round each pair follows, and its order tells the same.
+        # Each pair is followed by itself with the arms exchanged, whose dependence is the same.
         straight = range(0, len(pairs), 2)
         close = {(e.arm, e.baseline) for e in (found[i] for i in straight) if e.verdict in decided}
         for arms in sorted(close):
@@ -183,7 +183,7 @@ class _AllPairs:
 
 
 def _alone(baseline: str, twin: str) -> tuple[str, str]:
-    """Return what a baseline's own boots, and its twin's, are called beside both together."""
+    """Return names for a baseline's own boots and its twin's; its own name means both together."""
     return f"{baseline} alone", twin
 
 

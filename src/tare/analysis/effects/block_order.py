@@ -1,4 +1,4 @@
-"""What the order of blocks tells of effects: that blocks hang together, and how much that hides."""
+"""Serial dependence of effects: whether successive blocks are correlated, and wider intervals."""
 
 from __future__ import annotations
 
@@ -23,19 +23,22 @@ from tare.analysis.statistics.serial import (
 )
 
 SURE = 0.01
-"""Of so few arms whose blocks do not hang together are intervals widened: in each that is, a true
-difference may stay undecided."""
+"""The share of arms with independent blocks whose intervals are widened although they need not be.
+A true difference of such an arm may stay undecided."""
 
 
 class BlockOrder(NamedTuple):
-    """What the order of blocks tells of one effect; a p is adjusted over the arm's headlines.
+    """The serial dependence of one effect; a p is adjusted over the arm's headline metrics.
 
     Args:
-        together: p of the lag correlations of all the arm's headlines together.
-        wider: How many times wider its interval must be, where blocks of the arm hang together; 1
-            where they do not.
-        surest: The same for an interval over all of the arm's headline metrics together.
-        held: The same where a correlation of blocks was not found, but is not excluded either.
+        lag: The correlation of each block with the one before.
+        lag_p: Its p.
+        drift: The correlation of blocks with their order.
+        drift_p: Its p.
+        together: p of the lag correlations of all the arm's headline metrics together.
+        wider: The factor that widens its interval if the arm's blocks are correlated; 1 if not.
+        surest: The factor for an interval over all of the arm's headline metrics together.
+        held: The factor if no correlation of blocks was found, but is not excluded either.
     """
 
     lag: float
@@ -47,27 +50,27 @@ class BlockOrder(NamedTuple):
     surest: float = 1.0
     held: float = 1.0
 
-    # Several looks at one order share the level: all metrics together have half of it.
+    # Several tests of one order share the level: the test of all metrics together has half of it.
 
     def drifts(self, level: float) -> bool:
         """Return whether its own blocks drift."""
         return self.drift_p < level / 4
 
     def lags(self, level: float) -> bool:
-        """Return whether its own blocks are like the ones before."""
+        """Return whether its own blocks resemble the ones before."""
         return self.lag_p < level / 4
 
     def all_lag(self, level: float) -> bool:
-        """Return whether blocks of all the arm's headlines together are like the ones before."""
+        """Return whether blocks of all the arm's metrics together resemble the ones before."""
         return self.together < level / 2
 
-    def tells(self, level: float) -> bool:
-        """Return whether its blocks hang together, by themselves or with those of all metrics."""
+    def is_dependent(self, level: float) -> bool:
+        """Return whether its blocks are correlated, by themselves or over all metrics."""
         return self.drifts(level) or self.lags(level) or self.all_lag(level)
 
 
 def order_of_each(tests: Serial) -> list[BlockOrder]:
-    """Return what `serial` tells of the metrics of one arm, one by one."""
+    """Return the results of `serial` for the metrics of one arm, one by one."""
     by_metric = zip(tests.lag, tests.lag_p, tests.drift, tests.drift_p, strict=True)
     return [
         BlockOrder(float(lag), float(lag_p), float(drift), float(drift_p), tests.together)
@@ -76,14 +79,14 @@ def order_of_each(tests: Serial) -> list[BlockOrder]:
 
 
 def orders(pairs: Sequence[Pair], seed: str, confidence: float) -> dict[int, BlockOrder]:
-    """Return what the order of blocks tells, by index of the pair; of headlines with all blocks.
+    """Return the serial dependence of headline metrics that have all blocks, by index of the pair.
 
-    Where blocks of one metric hang together, all metrics of the arm are taken to: they were
-    measured in the same boots.
+    If the blocks of one metric are correlated, those of all metrics of the arm count as correlated:
+    they were measured in the same boots.
 
     Args:
         pairs: All pairs.
-        seed: Text that shuffles depend on.
+        seed: Text that the shuffles depend on.
         confidence: Nominal coverage of the ordinary intervals.
     """
     by_arm: dict[str, list[int]] = {}
@@ -96,7 +99,7 @@ def orders(pairs: Sequence[Pair], seed: str, confidence: float) -> dict[int, Blo
         whole = [i for i in indices if len(pairs[i].blocks) == most]
         values = np.array([pairs[i].adjusted for i in whole])
         if not all(pairs[i].typical for i in whole):
-            # Tails would let one boot decide: their ranks tell the order as well.
+            # With tails one boot would decide: ranks show the order as well.
             values = ranks(values)
         tests = serial(values, seed_from(seed, "order", arm))
         each = with_widening(tests, most, confidence, len(indices))
@@ -111,16 +114,16 @@ def orders(pairs: Sequence[Pair], seed: str, confidence: float) -> dict[int, Blo
 
 
 def with_widening(tests: Serial, blocks: int, confidence: float, family: int) -> list[BlockOrder]:
-    """Return what `serial` reports of the metrics of one arm, with how much wider intervals are.
+    """Return the results of `serial` for the metrics of one arm, with the factors of intervals.
 
     Args:
-        tests: Of the arm's metrics that have all blocks.
-        blocks: How many blocks these are.
+        tests: The results for the arm's metrics that have all blocks.
+        blocks: The number of these blocks.
         confidence: Nominal coverage of the ordinary intervals.
-        family: The arm's headline metrics.
+        family: The number of the arm's headline metrics.
     """
     orders = order_of_each(tests)
-    if any(one.tells(SURE) for one in orders):
+    if any(one.is_dependent(SURE) for one in orders):
         by_itself = widening(tests.lag, blocks, confidence)
         over_all = widening(tests.lag, blocks, confidence, family)
         orders = [
@@ -134,7 +137,7 @@ def with_widening(tests: Serial, blocks: int, confidence: float, family: int) ->
 
 
 def stretched(interval: Interval | None, estimate: float, factor: float) -> Interval | None:
-    """Return an interval so many times as wide about its estimate."""
+    """Return an interval widened about its estimate by a factor."""
     if interval is None or factor <= 1:
         return interval
     low, high = (estimate + factor * (end - estimate) for end in (interval.low, interval.high))
@@ -142,7 +145,7 @@ def stretched(interval: Interval | None, estimate: float, factor: float) -> Inte
 
 
 def stretched_ratio(interval: Interval | None, estimate: float, factor: float) -> Interval | None:
-    """Return the interval of a ratio so many times as wide about its estimate, by logarithms."""
+    """Return the interval of a ratio widened about its estimate by a factor, in logarithms."""
     if interval is None or factor <= 1 or min(interval.low, estimate) <= 0:
         return interval
     if math.isinf(interval.high):
@@ -155,9 +158,9 @@ def stretched_ratio(interval: Interval | None, estimate: float, factor: float) -
 def widened(
     pair: Pair, estimate: Estimate, order: BlockOrder | None
 ) -> tuple[Interval | None, Interval | None, float]:
-    """Return the interval to show, the one over the arm's metrics that has to agree, and a factor.
+    """Return the interval to show, the one over the arm's metrics that must agree, and a factor.
 
-    Where blocks are shown to be independent, the first is the ordinary one, and there is no second.
+    If blocks are shown to be independent, the first is the ordinary interval, and the second None.
     """
     interval = estimate.student_t if pair.typical else estimate.order
     if order is None or max(order.wider, order.held) <= 1:

@@ -1,4 +1,4 @@
-"""Where in its block each arm was measured, told by the order in which machines were started."""
+"""The position of each arm in its block, from the order in which machines were started."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from tare.analysis.data.rundata import RunData
 from tare.analysis.effects.duets import is_duet
 
 Places = dict[str, dict[BlockId, dict[str, float]]]
-"""By scenario and block: the place of each arm, from 0; fractions where arms are taken together."""
+"""The position of each arm by scenario and block, from 0; a fraction for several arms together."""
 
 
 def places_in_blocks(runs: Iterable[RunData]) -> Places:
-    """Return the places of all arms: 0 is the first boot of a block.
+    """Return the positions of all arms: 0 is the first boot of a block.
 
-    The arms of a duet are booted at once; their place is which half of the CPUs they had.
+    The arms of a duet are booted at once: their position is the half of the CPUs that they had.
 
     Args:
-        runs: The runs; a batch that was booted again keeps its first place.
+        runs: The runs; a batch that was booted again keeps its first position.
     """
     found: Places = {}
     for run in runs:
@@ -48,7 +48,7 @@ def _halves(run: RunData, found: Places) -> None:
 
 
 def taken_together(places: Places, name: str, arms: tuple[str, ...]) -> None:
-    """Add under ``name`` the mean place of ``arms``, in blocks in which any of them was."""
+    """Add the mean position of ``arms`` as ``name``, in blocks that have any of them."""
     for blocks in places.values():
         for arms_there in blocks.values():
             known = [arms_there[arm] for arm in arms if arm in arms_there]

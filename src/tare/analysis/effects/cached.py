@@ -1,4 +1,4 @@
-"""What was measured where arrays were too small for the memory: a cache, by its name in reports."""
+"""Names of workloads whose arrays were too small to measure memory: they measured a cache."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tare.events.results import CellResult
 from tare.units import format_size
 
 ENOUGH = 4
-"""How many times the last-level cache each array is, where memory is measured (STREAM's rule)."""
+"""The least size of an array in last-level caches that measures memory (STREAM's rule)."""
 HELD = 3
-"""Arrays that a cache holds at once."""
+"""The number of arrays that a cache must hold at once."""
 _CAPPED = re.compile(r"each array has (\d+) MiB instead of (\d+) MiB \(four times the last-level")
-"""What runs say whose cells do not record the sizes."""
+"""The warning of runs whose cells do not record the sizes."""
 
 What = tuple[str, str, str]
 """Scenario, workload and parameters."""
 
 
 class ShownAs(NamedTuple):
-    """What a workload is called in reports: in a word or two, and with the sizes.
+    """The name of a workload in reports: in a word or two, and with the sizes.
 
     ``cache`` is true if the last-level cache holds all of its arrays, so that no part of memory was
     measured.
@@ -35,10 +35,10 @@ class ShownAs(NamedTuple):
 
 
 def shown_names(runs: Iterable[RunData]) -> Mapping[What, ShownAs]:
-    """Return what a workload is called that measured a cache where its name says memory.
+    """Return names for workloads that measured a cache although their name says memory.
 
-    All arms are named alike: by the smallest arrays of any, and by the largest last-level cache,
-    because a guest may show a smaller one than its host has.
+    The name is the same for all arms. It follows from their smallest arrays and the largest
+    last-level cache, because a guest may show a smaller cache than its host has.
     """
     found: dict[What, list[tuple[int, int]]] = {}
     for run in runs:
@@ -62,7 +62,7 @@ def is_cache(keys: Iterable[Key], named: Mapping[What, ShownAs]) -> bool:
 
 
 def cached_notes(named: Mapping[What, ShownAs]) -> tuple[str, ...]:
-    """Return what each such workload is called, and why."""
+    """Return a sentence for each such workload: its name in reports, and why."""
     return tuple(
         dict.fromkeys(
             f"{workload} measured {each.words.removeprefix(f'{workload}: ')}, and reports call it "
@@ -73,14 +73,14 @@ def cached_notes(named: Mapping[What, ShownAs]) -> tuple[str, ...]:
 
 
 def _sizes(cell: CellResult) -> tuple[int, int] | None:
-    """Return the bytes of an array and of the last-level cache; None where they are not known."""
-    told = cell.facts.get("arrays")
-    if told is not None:
-        array, cache = told.get("array_bytes"), told.get("last_level_bytes")
+    """Return the bytes of an array and of the last-level cache; None if they are unknown."""
+    recorded = cell.facts.get("arrays")
+    if recorded is not None:
+        array, cache = recorded.get("array_bytes"), recorded.get("last_level_bytes")
         return (array, cache) if isinstance(array, int) and isinstance(cache, int) else None
     for warning in cell.warnings:
-        if said := _CAPPED.search(warning):
-            return int(said[1]) << 20, (int(said[2]) << 20) // ENOUGH
+        if match := _CAPPED.search(warning):
+            return int(match[1]) << 20, (int(match[2]) << 20) // ENOUGH
     return None
 
 

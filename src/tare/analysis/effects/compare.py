@@ -60,9 +60,9 @@ def compare(runs: RunData | Sequence[RunData], settings: Settings | None = None)
     """Compare every arm of a run with the baseline.
 
     Args:
-        runs: One run, by itself or in a sequence. Several are never pooled: what is true of one
-            run's blocks together says nothing of how runs differ.
-        settings: How to compare; by default what the run's study says.
+        runs: One run, by itself or in a sequence. Several are never pooled: the blocks of one run
+            do not show how much runs differ.
+        settings: How to compare; by default as the run's study defines it.
 
     Raises:
         InputError: There is no run, or more than one.
@@ -73,7 +73,7 @@ def compare(runs: RunData | Sequence[RunData], settings: Settings | None = None)
 def compare_with(
     runs: RunData | Sequence[RunData], settings: Settings | None = None
 ) -> tuple[Comparing, Comparison]:
-    """Compare as `compare` does, and return what it was made of too, for further comparisons."""
+    """Compare as `compare` does, and return the intermediate data too, for further comparisons."""
     several = (runs,) if isinstance(runs, RunData) else tuple(runs)
     chosen = settings or Settings.of(several)
     if len(several) > 1:
@@ -87,7 +87,7 @@ def compare_with(
 
 
 class Comparing:
-    """One comparison in the making."""
+    """A comparison that is being made."""
 
     def __init__(self, runs: tuple[RunData, ...], settings: Settings) -> None:
         self.runs = runs
@@ -123,7 +123,7 @@ class Comparing:
         self.twins = settings.twins
         self.differing_twins: Mapping[tuple[Key, str], str] = {}
         self.pooled = self._pool() if settings.pool_twin else {}
-        """By what they are called together: a baseline and its twin."""
+        """A baseline and its twin, by the name of both together."""
         self.sessions = in_sessions(runs, self.pooled)
 
     def _arms(self) -> tuple[str, ...]:
@@ -345,7 +345,7 @@ class Comparing:
         verdict = judge(evidence)
         if verdict == "preliminary":
             evidence = replace(evidence, interval=None)
-        said = sentence(
+        in_words = sentence(
             evidence,
             verdict,
             cost_not_excluded(evidence.interval, pair.scale, evidence.better),
@@ -378,7 +378,7 @@ class Comparing:
             noise_floor=floor,
             margin=evidence.margin,
             verdict=verdict,
-            sentence=said,
+            sentence=in_words,
             flags=(
                 *flags,
                 *robust_flags(estimate, evidence.interval, pair.scale, pair.measured.better),
@@ -421,7 +421,7 @@ class Comparing:
             )
         failed = [e for e in controls if e.headline and e.verdict in DECLARED]
         if failed:
-            # Without the twin, for the reader to see what hangs on it.
+            # Also without the twin, to show the reader what depends on it.
             alone = self._effects(self._pairs(pooled=False), floors) if self.pooled else ()
             notes[:0] = aa_notes(failed, effects, alone, self.settings.level)
         return tuple(notes)
@@ -438,7 +438,7 @@ def _half_width(interval: Interval | None, pair: Pair) -> float | None:
 
 
 def _without_events(pair: Pair, baseline: str) -> tuple[str, ...]:
-    """Return the arms of a count in none of whose blocks anything was counted, if the other had."""
+    """Return the arms whose blocks all have a count of zero, if the other arm counted any."""
     if not pair.seldom or not any(pair.differences):
         return ()
     sides = ((pair.arm, pair.over), (baseline, pair.under))
@@ -449,8 +449,8 @@ def corrections(effects: Sequence[Effect], level: float) -> tuple[Correction, ..
     """Return how the tests of each arm were corrected.
 
     Args:
-        effects: All effects, the controls among them.
-        level: Familywise error.
+        effects: All effects, including controls.
+        level: Familywise error rate.
     """
     order: tuple[Family, ...] = ("headline", "detail", "control")
     found = []

@@ -1,4 +1,4 @@
-"""A whole comparison as data: what it is of, and what it says. Nothing here does anything."""
+"""A whole comparison as data: its runs, its settings and its results."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Correction:
 
     Args:
         family: Its name.
-        arm: The arm that it is of; families of different arms have nothing in common.
-        tests: How many p-values it holds.
-        declared: How many have an adjusted p below ``level``.
-        level: The familywise error kept.
-        p_least: The least p reachable with the blocks at hand (None without tests).
+        arm: Its arm; families of different arms share nothing.
+        tests: Number of p-values in it.
+        declared: Number of those with an adjusted p below ``level``.
+        level: The familywise error rate.
+        p_least: The least p that the number of blocks can reach (None without tests).
     """
 
     family: Family
@@ -41,14 +41,14 @@ class ProofDifference:
 
     Args:
         arm: The arm.
-        path: Where in the proof, e.g. ``cpu.flags`` or ``kernel.release``.
-        baseline_value: As text; ``(absent)`` where it is missing.
-        arm_value: As text; ``(absent)`` where it is missing.
+        path: Its path in the proof, such as ``cpu.flags`` or ``kernel.release``.
+        baseline_value: As text; ``(absent)`` if it is missing.
+        arm_value: As text; ``(absent)`` if it is missing.
         explains: Whether it could explain a result.
         why: How it could, in a sentence; empty otherwise.
-        varies: Whether the value differed between machines of one arm as well (values are
-            those of the first machines that differ then).
-        when: In which blocks they differ, such as ``from block 5 on``; empty: in all.
+        varies: Whether the value also differed between machines of one arm (the values are then
+            those of the first machines that differ).
+        when: The blocks in which they differ, such as ``from block 5 on``; empty: all.
     """
 
     arm: str
@@ -63,13 +63,13 @@ class ProofDifference:
 
 @dataclass(frozen=True)
 class EnvironmentChange:
-    """Something in the environment of one or more arms that changed during a run.
+    """A change in the environment of one or more arms during a run.
 
     Args:
-        arms: The arms that changed alike.
-        path: Where in the proof.
+        arms: The arms with the same change.
+        path: Its path in the proof.
         block: The first block after the change.
-        before: The value until then; ``(absent)`` where it was missing.
+        before: The value until then; ``(absent)`` if it was missing.
         after: The value from that block on.
         blocks: All blocks at which it changed, ``block`` first.
         why: How it could explain a result; empty if it could not.
@@ -91,13 +91,13 @@ class EnvironmentChange:
 
 @dataclass(frozen=True)
 class HostCost:
-    """What an arm's machines cost the host, per machine.
+    """The cost of one of an arm's machines for its host.
 
     Args:
         arm: The arm.
         scenario: The scenario.
-        machines: How many machines the figures are from.
-        boot_s: Median boot time in seconds; None if none got there.
+        machines: Number of machines that the figures are from.
+        boot_s: Median boot time in seconds; None if none booted.
         cpu_s: Median CPU seconds of a machine on the host; None if not recorded.
         rss_bytes: Median resident memory on the host; None if not recorded.
         emulated: Whether the arm is emulated.
@@ -120,11 +120,11 @@ class ArmVerdict:
         arm: The arm.
         emulated: Whether it is emulated.
         sentence: The verdict over its headline metrics.
-        worse: How many headline effects are worse.
-        better: How many are better.
-        equivalent: How many were shown to lie within the practical margin.
-        inconclusive: How many are inconclusive, or differ without direction.
-        preliminary: How many have too few blocks for a verdict.
+        worse: Number of headline effects that are worse.
+        better: Number that are better.
+        equivalent: Number that were shown to be within the practical margin.
+        inconclusive: Number that are inconclusive, or differ without direction.
+        preliminary: Number that have too few blocks for a verdict.
     """
 
     arm: str
@@ -138,25 +138,25 @@ class ArmVerdict:
 
     @property
     def total(self) -> int:
-        """How many headline effects there are."""
+        """The number of headline effects."""
         counts = (self.worse, self.better, self.equivalent, self.inconclusive, self.preliminary)
         return sum(counts)
 
 
 @dataclass(frozen=True)
 class FailureRate:
-    """How often an arm's cells failed, against the baseline's in the same blocks.
+    """The failure rates of an arm's cells and of its baseline's in the same blocks.
 
     Args:
         arm: The arm.
         emulated: Whether it is emulated.
-        baseline: What it is compared with.
+        baseline: Its baseline.
         failed: The arm's share of cells that failed or were withheld, with the exact interval for
             cells that fail independently.
-        baseline_failed: The baseline's.
+        baseline_failed: The baseline's share.
         boots: The arm's share of boots with any such cell, with its exact interval: cells of one
             boot may fail together.
-        p: Of Fisher's exact test over boots (a boot with any such cell), two-sided.
+        p: The two-sided p of Fisher's exact test over boots (a boot with any such cell).
     """
 
     arm: str
@@ -180,26 +180,26 @@ class Comparison:
         aa_pair: The A/A pair of the baseline's host, or None.
         confidence: Nominal coverage of all intervals.
         margin: Practical margin, relative.
-        level: Familywise error of verdicts.
-        blocks: Number of blocks in which anything counted, over all runs.
-        effects: One per key and arm other than the baseline (the A/A pair's second arm is not
-            among them if the first is the baseline: it is in ``aa``).
+        level: Familywise error rate of verdicts.
+        blocks: Number of blocks with any value, over all runs.
+        effects: One per key and arm other than the baseline. If the baseline is the first arm of
+            the A/A pair, the second arm is in ``aa`` instead.
         aa: The A/A pairs' effects, one per key and host.
-        summaries: One per key and arm, the baseline's too.
+        summaries: One per key and arm, including the baseline.
         families: How tests were corrected.
         arm_verdicts: Sentences for the first screen, one per arm.
-        proof_differences: Differences between the arms' environment proofs and the baseline's,
-            those that could explain a result first.
-        environment_changes: What changed within arms during a run.
-        host_costs: What machines cost the host.
-        notes: What the reader must know about the whole (few blocks, other hosts, resumed,
-            withheld cells ...), as sentences.
+        proof_differences: Differences between the arms' environment proofs and the baseline's;
+            those that could explain a result come first.
+        environment_changes: Changes within arms during a run.
+        host_costs: The cost of machines for their host.
+        notes: Sentences that the reader must know about the whole comparison (few blocks, other
+            hosts, resumed, withheld cells ...).
         own_baselines: The baseline on its own host, for each arm on another than ``baseline``'s.
         pooled: The twin whose boots count as the baseline's, by the baseline of each host.
-        position: Whether places in the order of a block are taken into account.
-        failures: One per arm with a cell that failed or was withheld, or whose baseline's did.
-        pairs: Every arm against every other; None where that was not asked for.
-        shown_as: What workloads are called that did not measure what their name says.
+        position: Whether the positions of arms in a block are adjusted for.
+        failures: One per arm that has, or whose baseline has, a failed or withheld cell.
+        pairs: Every arm against every other; None if that was not asked for.
+        shown_as: Names of workloads that did not measure what their own name says.
         resources: The cost of each arm by resource, with simultaneous intervals.
     """
 
@@ -231,7 +231,7 @@ class Comparison:
 
     @property
     def against(self) -> str:
-        """What arms are compared with, in words."""
+        """The baselines of all arms, in words."""
         if not self.own_baselines:
             return self.baseline
         arms = self.runs[0].study.get("arms") or {}

@@ -1,6 +1,6 @@
-"""What pairs of identical arms tell: how far such arms may differ, and where they were told apart.
+"""Pairs of identical arms as controls: how far such arms may differ, and where they did differ.
 
-A pair of other arms tells something of all arms; a baseline's own twin, of its host's alone.
+A pair of other arms is a control for all arms. A baseline's own twin is one for its host only.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from tare.analysis.effects.noise import noise_floor
 from tare.analysis.effects.results import DECLARED, Effect, Key
 
 Of = tuple[Key, str]
-"""A metric, and the baseline of a host."""
+"""A metric, and the baseline of a host: what a control is for."""
 
 
 def floors(controls: Sequence[Effect], settings: Settings) -> dict[Of, float | None]:
-    """Return what identical arms may differ by.
+    """Return the largest difference of identical arms that is not excluded.
 
     Args:
         controls: The effects of identical arms.
@@ -26,14 +26,14 @@ def floors(controls: Sequence[Effect], settings: Settings) -> dict[Of, float | N
 
 
 def differing_twins(controls: Sequence[Effect], settings: Settings) -> dict[Of, str]:
-    """Return where identical arms were told apart, in words: nothing is shown to be equal there.
+    """Return in words where identical arms differed: nothing counts as equal there.
 
     Args:
         controls: The effects of identical arms.
         settings: How arms are compared.
     """
     return {
-        about: f"{effect.arm} and {effect.baseline}, which are the same, were told apart in it"
+        about: f"{effect.arm} and {effect.baseline}, which are the same, were found to differ in it"
         for effect, about in _about(controls, settings)
         if effect.verdict in DECLARED
     }

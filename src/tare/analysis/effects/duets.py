@@ -1,4 +1,4 @@
-"""Runs of which two arms were up at once, and how far those of a duet were at work at once."""
+"""Runs in which two arms were up at once, and how long the arms of a duet really ran together."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from tare.analysis.data.rundata import RunData
 
-LEAST_BESIDE = 0.9
-"""What is alone for a tenth of its time is told."""
+LEAST_OVERLAP = 0.9
+"""A smaller share of overlapping time is reported."""
 
 
 class Cells(NamedTuple):
@@ -33,10 +33,10 @@ def by_turns(run: RunData) -> bool:
 
 
 def overlaps(runs: Iterable[RunData]) -> dict[Cells, float]:
-    """Return for which share of their time cells had the other arm at work beside them, on average.
+    """Return the mean share of cells' time during which the other arm worked too.
 
     Args:
-        runs: The runs; of those that are no duets nothing is returned.
+        runs: The runs; only duets have such a share.
     """
     found: dict[Cells, list[float]] = {}
     for run in runs:

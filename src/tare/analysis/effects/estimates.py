@@ -1,4 +1,4 @@
-"""From values by block to effects: estimates and intervals, before any test or verdict."""
+"""Estimates and intervals of effects from values by block, before any test or verdict."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tare.analysis.statistics.shares import Share, exact_share
 from tare.analysis.statistics.tails import boot_level_interval, median_interval
 
 SELDOM = 0.25
-"""Where at least this share of an arm's boots is 0, a median says nothing; means are compared."""
+"""If at least this share of an arm's boots is 0, means are compared: a median would say little."""
 
 
 @dataclass(frozen=True)
@@ -49,20 +49,20 @@ class Pair:
     """One arm against another for one key, in the blocks that both have.
 
     Args:
-        key: What is compared.
+        key: The key of the comparison.
         arm: The arm.
         baseline: The other arm.
         measured: All values of the key.
         scale: Whether ratios or differences are compared.
         blocks: The blocks that both have.
         differences: Per block the log-ratio, or the difference in the metric's unit.
-        later_by: Per block by how much later the arm stood than the baseline, in places; empty
-            where that is not taken into account.
-        step: The step of the grid that the values sit on, in their unit; 0 without one.
-        twins: The baseline's arms, where two are taken together.
-        places: Where each arm stood, by block; empty where that is not taken into account.
-        each: What of ``blocks`` each is.
-        slope: How much ``differences`` grow by place, shared by the metrics of the arm.
+        later_by: Per block the arm's position minus the baseline's; empty if positions are not
+            adjusted for.
+        step: The step of the grid that the values are on, in their unit; 0 without one.
+        twins: The baseline's arms, if two are taken together.
+        places: The position of each arm, by block; empty if positions are not adjusted for.
+        each: The unit of ``blocks``.
+        slope: The growth of ``differences`` by position, shared by the metrics of the arm.
         taken: The share of a degree of freedom that it takes; 0: the slope is the pair's own.
     """
 
@@ -83,7 +83,7 @@ class Pair:
 
     @property
     def adjusted(self) -> tuple[float, ...]:
-        """The differences at equal places, by the slope that the metrics of the arm share."""
+        """The differences at equal positions, by the slope that the metrics of the arm share."""
         if not self.taken:
             return self.differences
         both = zip(self.differences, self.later_by, strict=True)
@@ -91,12 +91,12 @@ class Pair:
 
     @property
     def typical(self) -> bool:
-        """Whether the mean is estimated; of tails and maxima it is the median, where one tells."""
+        """Whether the mean is estimated; for tails and maxima it is the median, if usable."""
         return self.measured.kind == "typical" or self.seldom
 
     @property
     def seldom(self) -> bool:
-        """Whether the metric counts what is often not there at all, in either arm."""
+        """Whether the metric counts events that many boots do not have, in either arm."""
         if self.scale == "ratio":
             return False
         return any(
@@ -115,7 +115,7 @@ class Pair:
         return self.measured.values(self.baseline, logs=self.scale == "ratio")
 
     def outward(self, difference: float) -> float:
-        """Return a difference on the scale that is shown: a ratio, or in the metric's unit."""
+        """Return a difference on the shown scale: a ratio, or a value in the metric's unit."""
         return difference if self.scale == "difference" else _ratio_of(difference)
 
     @property
@@ -128,7 +128,7 @@ class Pair:
 
     @property
     def compared(self) -> tuple[float, float]:
-        """The arm's value and the baseline's over the shared blocks, as the estimate has them."""
+        """The arm's value and the baseline's over the shared blocks, as the estimate uses them."""
         over, under = ([side[block] for block in self.blocks] for side in (self.over, self.under))
         if not self.typical:
             return statistics.median(over), statistics.median(under)
@@ -137,7 +137,7 @@ class Pair:
         return math.fsum(over) / len(over), math.fsum(under) / len(under)
 
     def block_effects(self) -> tuple[BlockValue, ...]:
-        """Return the effect of each shared block, on the scale that is shown."""
+        """Return the effect of each shared block on the shown scale."""
         arm, base = self.measured.arms[self.arm], self.measured.arms[self.baseline]
         repeats = [min(len(arm[block]), len(base[block])) for block in self.blocks]
         values: Iterable[float] = self.differences
@@ -153,7 +153,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the blocks say of a pair, on the scale that is shown.
+    """The estimates of a pair from its blocks, on the shown scale.
 
     Args:
         estimate: Geometric mean (median for tails) of block ratios, or of differences.
@@ -175,25 +175,25 @@ def _geometric_mean(values: Sequence[float]) -> float:
 
 
 def _ratio_of(difference: float) -> float:
-    """Return the ratio that is a difference of logarithms."""
+    """Return the ratio for a difference of logarithms."""
     return math.exp(difference) if difference < 700 else math.inf
 
 
 Places = Mapping[BlockId, Mapping[str, float]]
-"""By block, where in it each arm stood; of one scenario."""
+"""The position of each arm by block, in one scenario."""
 
 
 def pair_up(
     key: Key, measured: Measured, arm: str, baseline: str, places: Places | None = None
 ) -> Pair | None:
-    """Return the pair, or None when the arms share no block.
+    """Return the pair, or None if the arms share no block.
 
     Args:
-        key: What is compared.
+        key: The key of the comparison.
         measured: Its values.
         arm: The arm.
         baseline: The other arm.
-        places: Where the arms stood, if that is to be taken into account.
+        places: The positions of the arms, if they are to be adjusted for.
     """
     ours, theirs = measured.arms.get(arm, {}), measured.arms.get(baseline, {})
     shared = tuple([block for block in ours if block in theirs])
@@ -217,13 +217,13 @@ def pair_up(
 def rare_events(differences: Sequence[float], margin: float, error: float) -> Share | None:
     """Return the share of blocks whose difference is beyond the margin; None without rare events.
 
-    Rare are differences without any spread, and those that are 0 in many blocks: an interval of
-    their mean knows nothing of events that did not happen yet.
+    Differences are rare if they have no spread, or if they are 0 in many blocks. An interval of
+    their mean ignores events that did not happen yet.
 
     Args:
-        differences: Of each block, in the metric's unit.
+        differences: The difference of each block, in the metric's unit.
         margin: The practical margin, in that unit.
-        error: How often the true share may be greater than the upper end (one-sided).
+        error: The one-sided rate at which the true share may exceed the upper end.
     """
     blocks = len(differences)
     zeros = sum(difference == 0 for difference in differences)
@@ -236,7 +236,7 @@ def rare_events(differences: Sequence[float], margin: float, error: float) -> Sh
 def _later_by(
     places: Places, blocks: Sequence[BlockId], arm: str, baseline: str
 ) -> tuple[float, ...]:
-    """Return by how much later the arm stood; nothing where a place is not known."""
+    """Return the arm's positions minus the baseline's; empty if a position is unknown."""
     known = [places.get(block, {}) for block in blocks]
     if not all(arm in place and baseline in place for place in known):
         return ()
@@ -244,17 +244,17 @@ def _later_by(
 
 
 def timed(unit: str) -> bool:
-    """Return whether a unit is that of durations or of rates."""
+    """Return whether a unit is one of durations or rates."""
     return unit == "s" or unit.endswith("/s")
 
 
 def rounding_step(unit: str, values: Sequence[float]) -> float:
-    """Return the step that recorded values are rounded to; 0 where none is found.
+    """Return the step that recorded values are rounded to; 0 if none is found.
 
-    Means over iterations, repeats or boots are on no grid, so only recorded values are looked at. A
-    duration or a rate is on one where a clock has coarse steps, or where few pieces of work were
-    done in a given time. Any value is on one where a program rounds what it reports. Whole counts
-    and whole bytes are exact.
+    Means over iterations, repeats or boots are not on a grid, so only recorded values are checked.
+    A duration or a rate is on a grid if a clock has coarse steps, or if few pieces of work were
+    done in a given time. Any value is on a grid if a program rounds its output. Whole counts and
+    whole bytes are exact.
 
     Args:
         unit: The values' unit.
@@ -276,7 +276,7 @@ def estimate_all(
         pairs: The pairs.
         confidence: Nominal coverage of all intervals.
         seed: Text that all draws depend on, so that the same run gives the same intervals.
-        resampled: Whether with bootstrap intervals, which no verdict rests on.
+        resampled: Whether to add bootstrap intervals, which no verdict uses.
     """
     bootstraps = _bootstraps(pairs, confidence, seed) if resampled else {}
     robust = _robust(pairs, confidence)
@@ -317,7 +317,7 @@ def _estimate(
 
 
 def _at_equal_places(pair: Pair, confidence: float) -> Adjusted | None:
-    """Return the mean at equal places in the block; None where these are not taken into account."""
+    """Return the mean at equal positions in the block; None if positions are not adjusted for."""
     if not pair.later_by:
         return None
     if not pair.taken:
@@ -326,10 +326,10 @@ def _at_equal_places(pair: Pair, confidence: float) -> Adjusted | None:
 
 
 def with_shared_slopes(pairs: Sequence[Pair]) -> list[Pair]:
-    """Return the pairs with the slopes of their places, shared by the metrics of each arm.
+    """Return the pairs with the slopes of their positions, shared by the metrics of each arm.
 
-    Places are left out of account where nothing shows that they matter. Tails and maxima, which are
-    medians, have no slope.
+    Positions are not adjusted for if nothing shows that they matter. Tails and maxima are medians,
+    and have no slope.
 
     Args:
         pairs: The pairs of all arms.
@@ -343,7 +343,7 @@ def with_shared_slopes(pairs: Sequence[Pair]) -> list[Pair]:
     found = [pair if pair.typical else replace(pair, later_by=()) for pair in pairs]
     for indices in groups.values():
         members = [pairs[i] for i in indices]
-        # What makes boots slower makes durations greater, and rates smaller.
+        # A slower boot has greater durations and smaller rates.
         signs = np.array([-1.0 if p.measured.better == "higher" else 1.0 for p in members])
         costs = signs[:, None] * np.array([p.differences for p in members])
         slopes = shared_slopes(costs, [p.later_by for p in members])
@@ -355,7 +355,7 @@ def with_shared_slopes(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def _robust(pairs: Sequence[Pair], confidence: float) -> dict[int, Robust]:
-    """Return what a few strange boots do not move, by index; nothing where nothing bounds it."""
+    """Return robust estimates by index of the pair, except those with an unbounded interval."""
     by_size: dict[int, list[int]] = defaultdict(list)
     for i, pair in enumerate(pairs):
         by_size[len(pair.blocks)].append(i)
@@ -372,11 +372,11 @@ def _robust(pairs: Sequence[Pair], confidence: float) -> dict[int, Robust]:
 def outward(
     pair: Pair, ends: tuple[float, float] | None, method: IntervalMethod, confidence: float
 ) -> Interval | None:
-    """Return an interval on the scale that is shown, with what the values' grid hides added.
+    """Return an interval on the shown scale, extended by what the values' grid hides.
 
     Args:
-        pair: The pair that it is of.
-        ends: On the inner scale: log-ratios, or differences.
+        pair: Its pair.
+        ends: Its ends on the inner scale: log-ratios, or differences.
         method: How it was made.
         confidence: Its nominal coverage.
     """

@@ -1,4 +1,4 @@
-"""What a mean over boots hides: boots in another mode, and failed cells."""
+"""Findings that a mean over boots hides: boots in a slower mode, and failed cells."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tare.analysis.statistics.slow_boots import slow_boots
 
 
 class SlowBoots(NamedTuple):
-    """How many boots of an arm were in a slower mode, and how many times slower they were."""
+    """The share of an arm's boots that were in a slower mode, and the factor of their slowness."""
 
     share: Share
     factor: float
@@ -26,7 +26,7 @@ class SlowBoots(NamedTuple):
 
 @dataclass(frozen=True)
 class LostCells:
-    """Cells that failed or were withheld, by arm and what was measured.
+    """Cells that failed or were withheld, by arm and by what they measured.
 
     Args:
         blocks: The blocks in which such a cell was lost.
@@ -39,7 +39,7 @@ class LostCells:
         return self.blocks.get((arm, key.scenario, key.workload, key.parameters), frozenset())
 
     def of_arm_alone(self, arm: str, others: Iterable[str], key: Key) -> frozenset[BlockId]:
-        """Return the blocks in which an arm's cell was lost, and that of none of the others."""
+        """Return the blocks in which an arm's cell was lost, but no cell of the other arms."""
         lost = self.of(arm, key)
         return lost.difference(*(self.of(other, key) for other in others)) if lost else lost
 
@@ -52,7 +52,7 @@ def slow_modes(
     Args:
         measured: All values.
         arms: The arms.
-        confidence: Of the share's interval.
+        confidence: The confidence of the share's interval.
     """
     found = {}
     for key, values in measured.items():
@@ -88,12 +88,12 @@ def lost_cells(runs: Iterable[RunData]) -> LostCells:
 def failure_rates(
     runs: Sequence[RunData], baselines: Mapping[str, str], confidence: float
 ) -> tuple[FailureRate, ...]:
-    """Return how often cells of each arm failed, where any of it or of its baseline did.
+    """Return the failure rate of each arm, if any cell of it or of its baseline failed.
 
     Args:
         runs: The runs.
-        baselines: What each arm is compared with.
-        confidence: Of the intervals.
+        baselines: The baseline of each arm.
+        confidence: The confidence of the intervals.
     """
     cells: dict[str, list[int]] = {}
     boots: dict[str, dict[tuple[BlockId, str], bool]] = {}

@@ -1,4 +1,4 @@
-"""What a reader must know about a result, and what of it forbids to tell it as equal."""
+"""Flags: what a reader must know about a result, and which of it rules out *equivalent*."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from tare.analysis.effects.block_order import BlockOrder
-from tare.analysis.effects.duets import LEAST_BESIDE, Cells
+from tare.analysis.effects.duets import LEAST_OVERLAP, Cells
 from tare.analysis.effects.estimates import Estimate, Pair, timed
 from tare.analysis.effects.findings import LostCells, SlowBoots
 from tare.analysis.effects.results import Flag, Interval, Key, Scale, as_cost, cost_ends
@@ -21,16 +21,16 @@ from tare.units import format_number, format_percent
 
 @dataclass(frozen=True)
 class Known:
-    """All that was found out about values besides their means.
+    """All findings about values in addition to their means.
 
     Args:
         unsteady: Flags of series that had not warmed up.
         humped: Metrics and arms whose boots have two humps, with the dip test's p.
         slow: Slow boots by metric and arm.
-        lost: Cells that do not count.
-        level: Below which a p is told.
-        confidence: Of intervals.
-        overlaps: For which share of their time the cells of a duet had the other arm beside them.
+        lost: Cells that failed or were withheld.
+        level: A smaller p is reported.
+        confidence: The confidence of intervals.
+        overlaps: The share of their time during which cells of a duet ran next to the other arm.
     """
 
     unsteady: Mapping[SeriesKey, tuple[Flag, ...]]
@@ -50,8 +50,8 @@ def flags_of(
     Args:
         pair: The pair.
         baselines: The arms that are its baseline: one, or with its twin.
-        known: What was found out.
-        order: What the order of blocks tells, if it was asked.
+        known: The findings.
+        order: The serial dependence of its blocks, if it was tested.
     """
     flags = _of_blocks(pair, baselines, known)
     flags += _of_values(pair)
@@ -69,7 +69,7 @@ def flags_of(
             flags.append(Flag("two-humped", text))
         key = pair.key
         share = known.overlaps.get(Cells(key.scenario, key.workload, key.parameters, arm), 1.0)
-        if share < LEAST_BESIDE:
+        if share < LEAST_OVERLAP:
             text = f"{arm} was alone for {format_percent(1 - share)} of its time in this duet"
             flags.append(Flag("duet", text))
         if (slow := known.slow.get((pair.key, arm))) is not None:
@@ -80,13 +80,13 @@ def flags_of(
 
 
 def doubts(pair: Pair, baselines: tuple[str, ...], flags: list[Flag], known: Known) -> str:
-    """Return why an interval within the margin would not show that two arms are equal; or nothing.
+    """Return why an interval within the margin would not show equality; empty if it would.
 
     Args:
         pair: The pair.
         baselines: The arms that are its baseline.
         flags: Its flags.
-        known: What was found out.
+        known: The findings.
     """
     for why in lost_alone(pair, baselines, known.lost).values():
         return why
@@ -120,7 +120,7 @@ def _of_blocks(pair: Pair, baselines: tuple[str, ...], known: Known) -> list[Fla
         text = f"{_counted(blocks, pair.each)} shared; {least} are the least for a verdict"
         flags.append(Flag("few-blocks", text))
     for arm, other in ((pair.arm, pair.baseline), (pair.baseline, pair.arm)):
-        # What both have is what they share.
+        # The pair has the blocks that both arms have.
         missing = len(pair.measured.arms[other]) - blocks
         if missing:
             name = pair.arm if arm == pair.arm else " and ".join(baselines)
@@ -152,7 +152,7 @@ def _of_values(pair: Pair) -> list[Flag]:
 
 
 def _as_counts(pair: Pair) -> str:
-    """Return the ratio of the means of what is never below zero, where both are above it."""
+    """Return the ratio of means in words; empty if a value is below zero, or a mean is zero."""
     arm, baseline = ([side[block] for block in pair.blocks] for side in (pair.over, pair.under))
     if len(arm) < 2 or min(*arm, *baseline) < 0 or not (sum(arm) and sum(baseline)):
         return ""
@@ -201,12 +201,12 @@ def _counted(count: int, each: str) -> str:
 def robust_flags(
     estimate: Estimate, interval: Interval | None, scale: Scale, better: Better = "lower"
 ) -> list[Flag]:
-    """Return that the mean and the robust estimate tell different things, where they do.
+    """Return a flag if the mean and the robust estimate disagree.
 
     Args:
         estimate: Both.
-        interval: The mean's, as it is shown.
-        scale: What is estimated.
+        interval: The mean's interval, as shown.
+        scale: The scale of both.
         better: Which direction is an improvement.
     """
     robust = estimate.robust

@@ -1,4 +1,4 @@
-"""Every arm against every other as data, and the ranks that this leaves possible."""
+"""The comparison of every arm with every other as data, and the ranks that it leaves possible."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DECLARED: tuple[VerdictWord, ...] = ("better", "worse")
 
 @dataclass(frozen=True)
 class Tie:
-    """An arm that shares ranks with another, and why: *equivalent* to it, or not told from it."""
+    """An arm that shares ranks with another: *equivalent* to it, or no difference was detected."""
 
     arm: str
     verdict: VerdictWord
@@ -20,20 +20,20 @@ class Tie:
 
 @dataclass(frozen=True)
 class Rank:
-    """The places that an arm can have in one metric, 1 being the best.
+    """The ranks that an arm can have in one metric; 1 is the best.
 
-    An arm that others were declared better than comes after these, and before those that it was
-    declared better than; between the two nothing decides. So the places are a range, and ranges
-    of arms that were not told apart overlap. Where no pair is wrongly declared, which holds for
-    all pairs together, all true places lie within their ranges (Mogstad et al. 2024, Klein et al.
-    2020).
+    An arm comes after the arms that were declared better than it, and before those that it was
+    declared better than. In between nothing decides. So its ranks are a range, and the ranges of
+    arms without a detected difference overlap. If no pair is wrongly declared, all true ranks are
+    within their ranges (Mogstad et al. 2024, Klein et al. 2020). The familywise level covers all
+    pairs together.
 
     Args:
         key: The metric.
         arm: The arm.
-        best: The least place that is possible.
-        worst: The greatest.
-        ties: The arms that it was not told apart from, in the arms' order.
+        best: The least possible rank.
+        worst: The greatest possible rank.
+        ties: The arms from which no difference was declared, in the arms' order.
     """
 
     key: Key
@@ -48,12 +48,12 @@ class AllPairs:
     """Every arm against every other, over all headline metrics: one family of tests of its own.
 
     Args:
-        arms: The arms; a twin is not among them, for its boots count as its arm's.
-        effects: Each pair of arms and metric twice, either arm as the baseline of the other.
-        ranks: Of each metric that has a better direction.
-        tests: How many tests the family holds, each pair counted once.
-        level: The familywise error kept.
-        left_out: Why nothing was compared; empty where it was.
+        arms: The arms without twins, whose boots count as their arm's.
+        effects: Each pair of arms and metric twice, with either arm as the baseline of the other.
+        ranks: Those of each metric that has a better direction.
+        tests: The number of tests in the family; each pair counts once.
+        level: The familywise error rate.
+        left_out: Why nothing was compared; empty if it was.
     """
 
     arms: tuple[str, ...]
@@ -71,16 +71,16 @@ class AllPairs:
 
     @property
     def declared(self) -> int:
-        """How many pairs were told apart."""
+        """The number of pairs whose arms were declared to differ."""
         return sum(e.verdict in (*DECLARED, "differs") for e in self.each_once)
 
 
 def ranked(effects: Iterable[Effect], arms: Sequence[str]) -> tuple[Rank, ...]:
-    """Return the possible places of all arms, metric by metric.
+    """Return the possible ranks of all arms, metric by metric.
 
     Args:
-        effects: Each pair of arms both ways round, as `AllPairs` has them.
-        arms: The arms, in the order in which ties are told.
+        effects: Each pair of arms both ways round, as in `AllPairs`.
+        arms: The arms, in the order in which ties are listed.
     """
     of_key: dict[Key, list[Effect]] = {}
     for effect in effects:
@@ -98,10 +98,10 @@ def _rank(
     key: Key, arm: str, arms: Sequence[str], verdicts: Mapping[tuple[str, str], VerdictWord]
 ) -> Rank:
     others = [other for other in arms if other != arm]
-    said = {other: _either_way(verdicts, arm, other) for other in others}
-    behind = sum(word == "worse" for word in said.values())
-    ahead = sum(word == "better" for word in said.values())
-    ties = tuple(Tie(other, word) for other, word in said.items() if word not in DECLARED)
+    against = {other: _either_way(verdicts, arm, other) for other in others}
+    behind = sum(word == "worse" for word in against.values())
+    ahead = sum(word == "better" for word in against.values())
+    ties = tuple(Tie(other, word) for other, word in against.items() if word not in DECLARED)
     return Rank(key, arm, 1 + behind, len(arms) - ahead, ties)
 
 

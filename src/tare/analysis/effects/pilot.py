@@ -41,7 +41,7 @@ class Asked:
 
     Args:
         half_width: The half-width of its logarithm.
-        confidence: Of that interval.
+        confidence: The confidence of that interval.
     """
 
     half_width: float
@@ -214,11 +214,11 @@ def advise(pilot: RunData, precision: float, confidence: float) -> tuple[Advice,
     Args:
         pilot: A run with at least two blocks.
         precision: Asked relative half-width of each ratio's interval (0.05 is 5 %).
-        confidence: Of that interval.
+        confidence: The confidence of that interval.
 
     Returns:
-        One advice per arm and headline metric with a ratio in at least two blocks; of arms of
-        different boots, in at least two rounds of sessions.
+        One advice per arm and headline metric with a ratio in at least two blocks, or for arms of
+        different boots in at least two rounds of sessions.
     """
     boot_s = _boot_seconds(pilot)
     cell_s = _cell_seconds(pilot)

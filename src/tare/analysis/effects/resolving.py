@@ -24,11 +24,11 @@ from tare.analysis.statistics.moderation import LEAST_METRICS, trigamma
 from tare.events.metric import Kind
 
 ASSUMED_CV = 0.03
-"""Where nothing was measured: boots of one arm that differ by 3 % (standard deviation), as CPU and
-memory work on a quiet computer does."""
+"""The assumption if nothing was measured: boots of one arm differ by 3 % (standard deviation), like
+CPU and memory work on a quiet computer."""
 
 BLOCKS_OF_SPREAD = 3
-"""The least blocks of a pilot that tell a spread at all."""
+"""The least blocks of a pilot that show a spread."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A comparison as data: effects, intervals, tests and verdicts. Nothing here does anything."""
+"""The effects of a comparison as data: values, intervals, tests and verdicts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IntervalMethod = Literal[
     "stein",
 ]
 Each = Literal["block", "round"]
-"""What one observation of an effect is: a block, or a round of sessions."""
+"""The unit of observation of an effect: a block, or a round of sessions."""
 VerdictWord = Literal["better", "worse", "differs", "equivalent", "inconclusive", "preliminary"]
 DECLARED: frozenset[VerdictWord] = frozenset({"better", "worse", "differs"})
 """Verdicts that declare a difference."""
@@ -52,7 +52,7 @@ class Interval:
     """A confidence interval.
 
     Args:
-        low: Lower end; may be ``-inf`` when the data cannot bound it.
+        low: Lower end; may be ``-inf`` if the data cannot bound it.
         high: Upper end; may be ``inf``.
         method: How it was made.
         confidence: Nominal coverage, e.g. 0.95.
@@ -69,12 +69,12 @@ class Interval:
         return (self.high - self.low) / 2
 
     def holds(self, value: float) -> bool:
-        """Whether ``value`` lies within, ends included."""
+        """Return whether ``value`` is within the interval, including its ends."""
         return self.low <= value <= self.high
 
 
 class Key(NamedTuple):
-    """What is compared between arms: one metric of one workload in one scenario.
+    """The key of a comparison between arms: one metric of one workload in one scenario.
 
     Args:
         scenario: The scenario's name.
@@ -98,7 +98,7 @@ class BlockValue(NamedTuple):
         run: The run's identity.
         block: The block's number within the run.
         value: In the metric's unit (geometric mean of repeats on a ratio scale).
-        repeats: How many values it is made of.
+        repeats: Number of values whose mean it is.
     """
 
     run: str
@@ -108,7 +108,7 @@ class BlockValue(NamedTuple):
 
 
 class OfMetric:
-    """What is known of one metric, and answers for it."""
+    """Base class of data about one metric, with the metric's properties."""
 
     metric: Metric
 
@@ -119,7 +119,7 @@ class OfMetric:
 
     @property
     def better(self) -> Better:
-        """Which direction is an improvement."""
+        """The direction that is an improvement."""
         return self.metric.better
 
     @property
@@ -146,13 +146,13 @@ class ArmSummary(OfMetric):
         mean: Arithmetic mean over blocks.
         median: Median over blocks.
         least: Least block value.
-        greatest: Greatest block value (of a maximum: the greatest value ever seen).
+        greatest: Greatest block value (for a maximum, the greatest value ever measured).
         deviation: Standard deviation over blocks (n − 1); None with one block.
         error: hwang2013's E = t(α/2)·s/√n of the mean, in ``unit``; None with one block, and for
             tails and maxima, which have no t-interval.
-        interval: Of the mean by Student's t (``typical``), of the median by order statistics
-            (``tail``, ``maximum``); None when there are too few blocks.
-        centre: What ``interval`` is about: ``mean`` or ``median``'s value.
+        interval: For the mean by Student's t (``typical``), for the median by order statistics
+            (``tail``, ``maximum``); None if there are too few blocks.
+        centre: The estimate of ``interval``: the value of ``mean`` or ``median``.
     """
 
     key: Key
@@ -180,7 +180,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class Robust:
-    """A robust estimate with its interval, on the scale of the effect it stands beside."""
+    """A robust estimate with its interval, on the scale of the effect that it belongs to."""
 
     estimate: float
     interval: Interval
@@ -197,11 +197,11 @@ class Effect(OfMetric):
         metric: The metric, in whose unit both summaries are (the estimate itself is a ratio, or in
             that unit).
         emulated: Whether the arm or the baseline is emulated: mark it everywhere.
-        family: What ``adjusted_p`` is corrected over: the arm's ``headline`` metrics, its others
-            (``detail``, told as exploratory), ``control`` for the A/A pair, or ``pairs`` for all
-            pairs of arms.
+        family: The family that ``adjusted_p`` is corrected over: the arm's ``headline`` metrics,
+            its others (``detail``, reported as exploratory), ``control`` for the A/A pair, or
+            ``pairs`` for all pairs of arms.
         scale: ``ratio`` (arm ÷ baseline; null value 1), or ``difference`` (arm − baseline in
-            ``unit``; null value 0) where values of zero or below make ratios impossible.
+            ``unit``; null value 0) if values of zero or below make ratios impossible.
         blocks: Number of blocks in which both arms have a value.
         arm_summary: The arm's values (all its blocks).
         baseline_summary: The baseline's values (all its blocks).
@@ -209,33 +209,33 @@ class Effect(OfMetric):
         estimate: The effect: geometric mean of the block ratios (``typical``) or their median
             (``tail``, ``maximum``); differences likewise.
         interval: The interval to show: ``student_t`` for ``typical`` and for differences,
-            ``order`` otherwise, with what the values' grid hides added; None with too few blocks
-            for any verdict, where a narrow one would pretend.
+            ``order`` otherwise, extended by what the values' grid hides. None with too few blocks
+            for any verdict, because a narrow interval would mislead.
         student_t: Student-t interval over the block log-ratios, on the ratio scale.
-        bootstrap: Hierarchical (of tails and maxima: boot-level) bootstrap interval of the same
-            estimate.
+        bootstrap: Hierarchical bootstrap interval of the same estimate (boot-level for tails and
+            maxima).
         order: Order-statistic interval of the median block ratio.
-        robust: Hodges–Lehmann estimate of the same with Wilcoxon's interval, which a few strange
+        robust: Hodges–Lehmann estimate of the same with Wilcoxon's interval, which a few outlying
             boots do not move; None with too few blocks.
         half_width: Relative half-width of ``interval`` (ratio scale: √(high/low) − 1, the
-            figure that the stopping rule looks at); None without interval.
+            figure that the stopping rule uses); None without interval.
         p: Two-sided p of flipping blocks' signs; None with fewer than two blocks.
         p_least: The least p that so many blocks can reach.
         adjusted_p: ``p`` corrected over the family by max-T; None without ``p``.
-        noise_floor: What the A/A pair cannot exclude for the same key: a diagnostic, no gate;
-            None without one.
+        noise_floor: The largest difference that the A/A pair does not exclude for the same key, as
+            a diagnostic; None without such a pair.
         margin: The practical margin: relative for ratios, in ``unit`` for differences.
-        verdict: One word or two, see `tare.analysis.effects.verdict`.
+        verdict: One word, see `tare.analysis.effects.verdict`.
         sentence: The verdict as a whole English sentence.
-        flags: What the reader must know.
-        widened: How many times as wide ``interval`` is as for independent blocks, where blocks hang
-            together over time.
-        each: What of ``blocks`` each is: a ``block``; or a ``round``, of sessions in which arm and
+        flags: Facts that the reader must know.
+        widened: The factor by which ``interval`` is wider than for independent blocks; more than 1
+            if blocks are correlated over time.
+        each: The unit of ``blocks``: a ``block``, or a ``round`` of sessions in which arm and
             baseline were measured in turns.
         compared: The arm's value and the baseline's over the shared blocks, as the estimate
-            compares them: geometric means of ratios, means of differences; of tails and maxima
-            medians. None where they were left out.
-        step: The step that recorded values are rounded to, in their unit; 0 where none is found.
+            compares them: geometric means for ratios, means for differences, medians for tails and
+            maxima. None if they were left out.
+        step: The step that recorded values are rounded to, in their unit; 0 if none is found.
     """
 
     key: Key
@@ -273,8 +273,8 @@ class Effect(OfMetric):
     def follows(self) -> bool:
         """Whether the estimate is, to 0.5 %, the ratio or difference of the two ``compared``.
 
-        It is not where it is the median of the blocks' own ratios, which the ratio of two medians
-        differs from, or where places in the order of blocks are taken into account.
+        It is not if it is the median of the blocks' own ratios, because that differs from the ratio
+        of two medians. Nor is it if the positions of arms in a block are adjusted for.
         """
         if self.compared is None:
             return True
@@ -291,7 +291,7 @@ class Effect(OfMetric):
 
     @property
     def seldom(self) -> bool:
-        """Whether it counts what is often not there at all, so that means are compared."""
+        """Whether it counts events that many boots do not have, so that means are compared."""
         return any(flag.kind == "seldom" for flag in self.flags)
 
     @property
@@ -317,10 +317,10 @@ class Effect(OfMetric):
     def not_excluded(self) -> float | None:
         """The greatest cost that the interval does not exclude.
 
-        Relative on a ratio scale (0.14 is 14 %), else in ``unit``; 0 where every cost is excluded,
-        of metrics without a better direction the end further from even. None without interval.
-        Infinite where no block has any difference, on the scale of differences: such as what was 0
-        in every boot of both arms, of which that bounds nothing.
+        It is relative on a ratio scale (0.14 is 14 %), otherwise in ``unit``. It is 0 if every cost
+        is excluded, and None without interval. For metrics without a better direction it is the
+        end further from even. On the scale of differences it is infinite if no block has any
+        difference: a value of 0 in every boot of both arms does not bound the cost.
         """
         return cost_not_excluded(self.interval, self.scale, self.better)
 
@@ -335,7 +335,7 @@ class Effect(OfMetric):
 def as_cost(ratio: float, better: Better) -> float:
     """Return a ratio of an arm to its baseline as a cost: above 1 is worse.
 
-    Where more is better it is turned over. Where neither direction is better it stays.
+    If more is better, the ratio is inverted. If neither direction is better, it is unchanged.
     """
     if better != "higher":
         return ratio
@@ -350,7 +350,7 @@ def cost_ends(low: float, high: float, better: Better) -> tuple[float, float]:
 
 
 def cost_not_excluded(interval: Interval | None, scale: Scale, better: Better) -> float | None:
-    """Return what `Effect.not_excluded` says of an interval."""
+    """Return the greatest cost that an interval does not exclude, as in `Effect.not_excluded`."""
     if interval is None:
         return None
     low, high = interval.low, interval.high

@@ -1,8 +1,9 @@
-"""What looks like a difference, and may come of cells that failed in one arm and not in the other.
+"""Survivorship bias: differences that may only come from cells that failed in one of two arms.
 
-A cell that failed has no value, and the slow ones may be what fails: an arm that loses them looks
-better than it is, and a baseline that does makes arms look worse. Such a difference is declared
-only if it outlives the worst that the lost cells may have been (worst ranks: Lachin 1999).
+A cell that failed has no value, and slow cells may be the ones that fail. An arm that loses them
+looks better than it is, and a baseline that loses them makes arms look worse. Such a difference is
+declared only if it remains when each lost cell counts as the worst possible value (worst ranks:
+Lachin 1999).
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from tare.analysis.statistics.tails import median_interval
 
 
 def lost_alone(pair: Pair, baselines: Sequence[str], lost: LostCells) -> dict[VerdictWord, str]:
-    """Return of which side's cells alone some failed, in words, by how the arm looks for it.
+    """Return in words the cells that failed on one side only, by how that makes the arm look.
 
     Args:
         pair: The pair.
         baselines: The arms that are its baseline.
-        lost: All cells that do not count.
+        lost: All cells that failed or were withheld.
     """
     found: dict[VerdictWord, str] = {}
     if ours := lost.of_arm_alone(pair.arm, baselines, pair.key):
@@ -36,13 +37,13 @@ def lost_alone(pair: Pair, baselines: Sequence[str], lost: LostCells) -> dict[Ve
 def survivorship_bias(
     pair: Pair, baselines: Sequence[str], lost: LostCells, confidence: float
 ) -> dict[VerdictWord, str]:
-    """Return the verdicts that lost cells may have made, with why.
+    """Return the verdicts that lost cells may have caused, each with the reason.
 
     Args:
         pair: The pair.
         baselines: The arms that are its baseline.
-        lost: All cells that do not count.
-        confidence: Of the interval that has to leave "even" out.
+        lost: All cells that failed or were withheld.
+        confidence: The confidence of the interval that must exclude "even".
     """
     counts = {
         "better": len(lost.of_arm_alone(pair.arm, baselines, pair.key)),
@@ -59,7 +60,7 @@ def survivorship_bias(
 
 
 def _outlives(differences: Sequence[float], lost: int, confidence: float, *, above: bool) -> bool:
-    """Return whether the median lies beside 0 even if lost blocks were far on the other side."""
+    """Return whether the median differs from 0 even if lost blocks were far on the other side."""
     far = 1e9 * (1 + max(map(abs, differences)))
     ends = median_interval([*differences, *[-far if above else far] * lost], confidence)
     return ends is not None and (ends[0] > 0 if above else ends[1] < 0)

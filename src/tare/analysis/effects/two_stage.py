@@ -1,9 +1,9 @@
-"""Effects of a run whose first blocks said how many there would be: the interval that goes with it.
+"""Intervals for a run whose first blocks determined the number of blocks (Stein's two stages).
 
-How many blocks there are hangs on the first ones' spread, so the spread of all of them is no
-estimate that knows nothing of their number: where it came out small by chance, the run ended early.
-The first blocks' spread alone, with their degrees of freedom, makes an interval that covers exactly
-(Stein 1945), and that is never wider than what was asked for.
+The number of blocks depends on the spread of the first ones. So the spread of all blocks is not
+independent of their number: if it was small by chance, the run ended early. An interval from the
+spread of the first blocks alone, with their degrees of freedom, covers exactly (Stein 1945). It is
+never wider than was asked for.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def stein_error(first: Sequence[float], count: int, confidence: float) -> float:
     """Return Stein's half-width of the mean of all values.
 
     Args:
-        first: The values that said how many there would be; independent, normal, 2 or more.
-        count: How many there are in all.
+        first: The values that determined the number: independent, normal, two or more.
+        count: The number of all values.
         confidence: Nominal coverage.
     """
     return t_quantile(confidence, len(first) - 1) * deviation(first) / math.sqrt(count)
@@ -32,13 +32,13 @@ def in_two_stages(
 ) -> tuple[Estimate, ...]:
     """Return the estimates with Stein's intervals for typical values.
 
-    Where a pair lacks most of the first blocks it keeps the ordinary interval; tails and maxima do,
-    for their order statistics take nothing from a spread.
+    A pair that lacks most of the first blocks keeps the ordinary interval. Tails and maxima keep
+    theirs too, because order statistics do not use a spread.
 
     Args:
         pairs: The pairs.
         estimates: Their estimates, with ordinary intervals.
-        first: The least blocks, which said how many there would be.
+        first: The study's least blocks, which determined the number.
         confidence: Nominal coverage.
     """
     found = []

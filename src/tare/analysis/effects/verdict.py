@@ -1,11 +1,10 @@
-"""From numbers to one of three verdicts, by one rule for all metrics, and to a sentence.
+"""The verdict on an effect, by one rule for all metrics, and its sentence.
 
-*Worse* or *better* is declared only when three things agree: the p-value corrected over the arm's
-family, an interval that leaves "even" out, and a size beyond the practical margin. *Equivalent* is
-declared just as carefully: only when the whole interval lies within the margin, which is two
-one-sided tests at once (Schuirmann 1987), and nothing speaks against the interval. All else is
-*inconclusive*, and says what cost is not excluded. Too few blocks for any verdict make it
-*preliminary*.
+*Worse* or *better* is declared only if three things agree: the p-value corrected over the arm's
+family, an interval that excludes "even", and a size beyond the practical margin. *Equivalent* is
+declared only if the whole interval is within the margin, and nothing casts doubt on the interval.
+This is two one-sided tests at once (Schuirmann 1987). Everything else is *inconclusive*, with the
+cost that is not excluded. With too few blocks for any verdict it is *preliminary*.
 """
 
 from __future__ import annotations
@@ -32,35 +31,36 @@ from tare.events.metric import Metric
 from tare.units import format_number, format_percent, format_quantity
 
 LEVEL = 0.05
-"""How often an arm without any difference may be called worse or better in any headline metric."""
+"""The rate at which an arm without any difference is declared worse or better in some headline
+metric."""
 
 MOST_BEYOND = 0.1
-"""Rare events are equivalent only when at most this share of blocks may be beyond the margin. From
+"""Rare events are equivalent only if at most this share of blocks may be beyond the margin. From
 29 blocks without any event the bound is below it (rule of three)."""
 
-MOST_BLOCKS_TOLD = 1000
-"""More blocks than these are no advice; less noise is."""
+MOST_BLOCKS_ADVISED = 1000
+"""More blocks are not practical advice; the sentence then advises less noise."""
 
 
 @dataclass(frozen=True)
 class Evidence(OfMetric):
-    """All that a verdict rests on; the fields mean what they mean in `results.Effect`.
+    """All that a verdict is based on; further fields are explained in `results.Effect`.
 
     Args:
         baseline_value: The baseline's typical value, which gives a difference its scale.
-        spread: The least and the greatest block's effect, for what is preliminary.
-        doubt: What speaks against telling the arms as equal; empty: nothing.
-        flattered: Verdicts that may come of cells that failed in one arm alone, with why.
-        grid: By how much each end of a ratio's interval was moved out for the steps of a clock, as
-            a logarithm: no number of blocks takes that away.
-        surest: Where blocks may be correlated, the interval over all of the arm's metrics, which
-            has to leave "even" out too; None where they are shown not to be.
-        each: What of ``blocks`` each is.
+        spread: The least and the greatest block's effect, for a preliminary verdict.
+        doubt: Why the arms cannot be declared equivalent; empty: no reason.
+        flattered: Verdicts that may come from cells that failed in one arm only, with the reason.
+        grid: How far each end of a ratio's interval was moved out for the steps of a clock, as
+            a logarithm. More blocks do not reduce it.
+        surest: The interval over all of the arm's metrics if blocks may be correlated: it must
+            exclude "even" too. None if blocks are shown to be independent.
+        each: The unit of ``blocks``.
         share_beyond: For rare events, an upper bound of the share of blocks beyond the margin; None
-            for all else.
-        without: The arms in none of whose blocks a counted event occurred.
-        lost: Which cells failed in one arm alone, and are left out; empty: none.
-        slow: Which boots were slow, and are part of the mean; empty: none.
+            otherwise.
+        without: The arms that have no block with a counted event.
+        lost: The cells that failed in one arm only, and are left out; empty: none.
+        slow: The boots that were slow, and are part of the mean; empty: none.
     """
 
     metric: Metric
@@ -89,16 +89,16 @@ class Evidence(OfMetric):
 def judge(evidence: Evidence) -> VerdictWord:
     """Return the verdict.
 
-    - ``preliminary``: no test over so few blocks could be declared, whatever the values.
-    - ``equivalent``: the whole interval lies within the margin, and nothing speaks against it.
-      On a difference scale the margin is one in the metric's unit, of the baseline's value or of
-      the study's floor; where both are 0 nothing is equivalent. Rare events are equivalent only
-      where at most `MOST_BEYOND` of all blocks may be beyond the margin.
-    - ``worse``, ``better`` (``differs`` where no direction is better): adjusted p below the level,
-      the interval beside "even", and the estimate beyond the margin. Not where cells that failed
-      in one arm alone, and may have been its slow ones, could make it so. A p takes blocks for
-      independent: where they hang together the widened interval over all of the arm's metrics
-      decides with it.
+    - ``preliminary``: so few blocks cannot reach the level, whatever the values.
+    - ``equivalent``: the whole interval is within the margin, and there is no doubt about it. On a
+      difference scale the margin is in the metric's unit, from the baseline's value or from the
+      study's floor. If both are 0, nothing is equivalent. Rare events are equivalent only if at
+      most `MOST_BEYOND` of all blocks may be beyond the margin.
+    - ``worse``, ``better`` (``differs`` if no direction is better): the adjusted p is below the
+      level, the interval excludes "even", and the estimate is beyond the margin. It is not declared
+      if it may come from cells that failed in one arm only, and may have been slow ones. A p
+      assumes independent blocks: if they are correlated, the widened interval over all of the
+      arm's metrics must exclude "even" too.
     - ``inconclusive``: none of these.
     """
     if evidence.blocks < least_blocks(evidence.level):
@@ -157,7 +157,7 @@ def sentence(
     """Return the verdict as one English sentence.
 
     Args:
-        evidence: What it rests on.
+        evidence: The evidence for it.
         verdict: The verdict.
         not_excluded: The greatest cost that the interval does not exclude.
         what: The metric as readers know it, e.g. ``tick maximum (pinned)``.
@@ -215,12 +215,12 @@ def most_slow(boots: int) -> str:
 
 
 def slow_unseen(boots: int, each: str = "boot") -> str:
-    """Return which share of boots may be slow although the measured ones show none, in words."""
+    """Return in words the share of boots that may be slow although no measured one was."""
     return f"up to {most_slow(boots)} of {each}s may be slow and not be among these {boots}"
 
 
 def _slow_open(evidence: Evidence) -> str:
-    """Return that equality is that of typical boots, and which share may be slow unseen."""
+    """Return in words that only typical boots are equal, and the share that may be slow unseen."""
     if evidence.scale != "ratio" or not evidence.blocks:
         return ""
     each = "boot" if evidence.each == "block" else evidence.each
@@ -228,7 +228,7 @@ def _slow_open(evidence: Evidence) -> str:
 
 
 def _none_seen(evidence: Evidence) -> str:
-    """Return which arms had no event, and in how many of their boots one may still occur."""
+    """Return in words the arms without any event, and the share of boots that may have one."""
     names = " and ".join(evidence.without)
     return (
         f"No {evidence.each} of {names} had any: up to {most_slow(evidence.blocks)} of its "
@@ -237,7 +237,7 @@ def _none_seen(evidence: Evidence) -> str:
 
 
 def excluded(evidence: Evidence, not_excluded: float | None) -> str:
-    """Return what cost the data leave open, in words."""
+    """Return in words the cost that the data do not exclude."""
     if not_excluded is None or math.isinf(not_excluded):
         return "no cost is excluded"
     what = "difference" if evidence.better == "neither" else "cost"
@@ -249,7 +249,7 @@ def excluded(evidence: Evidence, not_excluded: float | None) -> str:
 
 
 def _why(evidence: Evidence) -> str:
-    """Return what keeps it from being decided."""
+    """Return in words why there is no decision."""
     if _within(evidence) and evidence.doubt:
         return f". It is within ± {_margin(evidence)}, but {evidence.doubt}"
     if _within(evidence) and _rare_events_open(evidence):
@@ -268,27 +268,27 @@ def _why(evidence: Evidence) -> str:
             f". {evidence.blocks} {evidence.each}s leave open that each is like the one before, "
             "and such a difference may come of that"
         )
-    # What the interval excludes it excludes only where nothing speaks against it.
+    # If there is a doubt about the interval, what it excludes is in doubt too.
     but = f". But {evidence.doubt}" if evidence.doubt else ""
     return f"{_resolved(evidence)}{but}"
 
 
 def _rare(evidence: Evidence) -> str:
-    """Return how many blocks may be beyond the margin, for events that are rare."""
+    """Return in words the share of blocks that may be beyond the margin, for rare events."""
     if evidence.share_beyond is None:
         return ""
     return f", and at most {percent(evidence.share_beyond)} of {evidence.each}s are beyond that"
 
 
 def _may_be_correlated(evidence: Evidence) -> bool:
-    """Return whether only a correlation of blocks, which may be there, forbids a verdict."""
+    """Return whether only a possible correlation of blocks prevents a verdict."""
     declared = evidence.adjusted_p is not None and evidence.adjusted_p < evidence.level
     alone = replace(evidence, surest=None)
     return declared and not evidence.doubt and _beyond_margin(alone) and not maybe_even(alone)
 
 
 def _resolved(evidence: Evidence) -> str:
-    """Return that noise hides what matters, and what to do; nothing where it does not."""
+    """Return in words that noise hides the margin, and what to do; empty if it does not."""
     interval = evidence.interval
     if evidence.scale != "ratio" or interval is None or interval.low <= 0 or not evidence.margin:
         return ""
@@ -304,7 +304,7 @@ def _resolved(evidence: Evidence) -> str:
             return f"{text}: the clock's steps hide {hidden}, {many}: measure longer work"
         return f"{text}: the rounding of its values hides {hidden}, {many}"
     needed = blocks_for_equality(half - evidence.grid, wanted - evidence.grid, evidence.blocks)
-    if needed <= MOST_BLOCKS_TOLD:
+    if needed <= MOST_BLOCKS_ADVISED:
         return (
             f"{text}: about {needed} {evidence.each}s would in {100 * POWER:.0f} % of studies of "
             "equal arms whose noise is normal, or less noise"
@@ -344,7 +344,7 @@ def _size(evidence: Evidence) -> str:
 
 
 def _called(evidence: Evidence) -> str:
-    """Return what a ratio is called, where more of it is worse and where nothing is."""
+    """Return the name of a ratio: a cost, unless no direction is better."""
     return "ratio" if evidence.better == "neither" else "cost"
 
 

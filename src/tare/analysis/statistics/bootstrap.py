@@ -30,10 +30,10 @@ class Nested(NamedTuple):
     """Values of several metrics with one common structure, padded to a box.
 
     Args:
-        values: Shape ``(metrics, blocks, repeats, iterations)``; what lies beyond the counts is
+        values: Shape ``(metrics, blocks, repeats, iterations)``; entries beyond the counts are
             padding and never read.
-        repeats: How many repeats each block holds, shape ``(blocks,)``.
-        iterations: How many iterations each repeat holds, shape ``(blocks, repeats)``; at
+        repeats: Number of repeats in each block, shape ``(blocks,)``.
+        iterations: Number of iterations in each repeat, shape ``(blocks, repeats)``; at
             least 1 in padding as well.
     """
 
@@ -95,18 +95,18 @@ def paired_interval(
 ) -> tuple[Floats, Floats]:
     """Return the ends of intervals for the mean over blocks of ``arm − baseline``.
 
-    Blocks are drawn with replacement, the same for both sides, since a block is one pair; within
-    a drawn block each side's repeats, and within those their iterations, are drawn anew.
+    Blocks are drawn with replacement, the same for both sides, because a block is one pair. Within
+    a drawn block each side's repeats, and within those their iterations, are drawn independently.
 
     Args:
         arm: Values of the arm (logs, for ratios), one row per metric.
         baseline: Values of the baseline in the same blocks, as many metrics.
         confidence: Nominal coverage.
         seed: Seed of the draws.
-        resamples: How many resamples.
+        resamples: Number of resamples.
 
     Returns:
-        Lower and upper ends, shape ``(metrics,)`` each. Both equal the mean where all blocks
+        Lower and upper ends, shape ``(metrics,)`` each. Both equal the mean if all blocks
         agree exactly.
 
     Raises:
@@ -141,7 +141,7 @@ def _interval_of_single_values(
     rng: np.random.Generator,
     resamples: int,
 ) -> tuple[Floats, Floats]:
-    """Return the ends where a block is one pair of values, for some metrics at a time."""
+    """Return the ends for blocks of one pair of values each, for some metrics at a time."""
     n = observed.shape[1]
     scaled = (observed - mean[:, None]) / np.where(spread > 0, spread, 1.0)[:, None]
     # How often each block is drawn says all about a resample, and serves every metric.
@@ -155,7 +155,7 @@ def _interval_of_single_values(
 
 
 def _pivots_of_single_values(scaled: Floats, drawn: Floats) -> Floats:
-    """Return pivots where a block is one pair of values: as two matrix products."""
+    """Return pivots for blocks of one pair of values each, as two matrix products."""
     n = drawn.shape[0]
     offset = scaled @ drawn / n
     variance = (scaled**2 @ drawn / n - offset**2) / (n - 1)
@@ -189,7 +189,7 @@ def _pivots(drawn: Floats, mean: Floats) -> Floats:
     """Return (resampled mean − mean) ÷ resampled standard error; NaN where the latter is 0."""
     error = drawn.std(axis=2, ddof=1) / math.sqrt(drawn.shape[2])
     offset = drawn.mean(axis=2) - mean[:, None]
-    # A resample of one block drawn n times has no spread but rounding noise, and tells nothing.
+    # A resample of one block drawn n times has only rounding noise as its spread: it is left out.
     empty = error <= 1e-12 * (np.abs(mean)[:, None] + np.abs(drawn).max(axis=2))
     pivots: Floats = np.divide(offset, error, out=np.full_like(offset, np.nan), where=~empty)
     return pivots

@@ -1,11 +1,11 @@
-"""How much a series in time tells, where neighbours are alike: block bootstrap over time.
+"""The effective size of an autocorrelated time series, by a block bootstrap over time.
 
-An interval that takes the samples of one boot for independent covers 20 % instead of 95 % where
-each is like the one before (autoregressive, 0.99). Blocks of time keep what neighbours have in
-common. Sources: the moving-block bootstrap (Künsch 1989), on a circle (Politis & Romano 1992); its
-block length from the data (Politis & White 2004, corrected by Patton, Politis & White 2009); the
-share below a value turned into the value's ends (Woodruff 1952), with as many independent samples
-as tell the share equally well (Korn & Graubard 1998).
+If an interval assumes independent samples within a boot, it covers 20 % instead of 95 % for an
+autoregressive series with a coefficient of 0.99. Blocks of time keep the correlation of neighbours.
+Sources: the moving-block bootstrap (Künsch 1989), on a circle (Politis & Romano 1992); its block
+length from the data (Politis & White 2004, corrected by Patton, Politis & White 2009); the share
+below a value converted to the value's ends (Woodruff 1952), with the effective number of
+independent samples (Korn & Graubard 1998).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tare.analysis.statistics.logratio import t_quantile
 Floats = NDArray[np.float64]
 
 LEAST_WINDOWS = 16
-"""Fewer stretches of time tell nothing of what neighbours have in common."""
+"""The least stretches of time that show a correlation of neighbours."""
 _C = 2.0
-"""Politis & White's: correlations within two standard errors count as none."""
+"""From Politis & White: correlations within two standard errors count as zero."""
 
 
 class Share(NamedTuple):
-    """How well a share is known.
+    """The precision of an estimated share.
 
     Args:
-        size: As many independent samples would tell it as well.
-        degrees: Degrees of freedom of that: blocks of time, less one.
+        size: The number of independent samples with the same precision.
+        degrees: The degrees of freedom of that number: blocks of time, less one.
     """
 
     size: float
@@ -63,10 +63,10 @@ def block_length(values: ArrayLike) -> float:
 
 
 def _covariances(series: Floats) -> Floats:
-    """Return autocovariances, by a Fourier transform, to as many lags as are looked at."""
+    """Return autocovariances, by a Fourier transform, for all lags that are used."""
     n = series.size
     centred = series - series.mean()
-    # So long that none begins again from the front.
+    # Long enough that no lag wraps around to the front.
     size = 2 * n
     power = np.abs(np.fft.rfft(centred, size)) ** 2
     found: Floats = np.fft.irfft(power, size)[: n // 2 + 1] / n
@@ -74,7 +74,7 @@ def _covariances(series: Floats) -> Floats:
 
 
 def _last_correlated(covariance: Floats, n: int) -> int:
-    """Return the least lag after which correlations are none for a while."""
+    """Return the least lag that is followed by several correlations of zero."""
     width = max(5, math.ceil(math.sqrt(math.log10(n))))
     small = np.abs(covariance[1:] / covariance[0]) < _C * math.sqrt(math.log10(n) / n)
     run = 0
@@ -86,10 +86,10 @@ def _last_correlated(covariance: Floats, n: int) -> int:
 
 
 def mean_variance(values: ArrayLike) -> tuple[float, float]:
-    """Return the variance of a mean over time, and the degrees of freedom that tell it.
+    """Return the variance of a mean over time, and its degrees of freedom.
 
-    It is that of the circular block bootstrap, which needs no draws: the mean square of all
-    blocks' sums, set right for the blocks' share of the whole.
+    The variance is that of the circular block bootstrap, which needs no draws: the mean square of
+    all blocks' sums, corrected for the blocks' share of the whole.
 
     Args:
         values: In order of time, shape ``(n,)``, n ≥ 2.
@@ -105,12 +105,12 @@ def mean_variance(values: ArrayLike) -> tuple[float, float]:
 
 
 def size_of(shares: ArrayLike, share: float, samples: int) -> Share:
-    """Return how many independent samples would tell a share as well as a series does.
+    """Return the number of independent samples that would estimate a share as precisely.
 
     Args:
         shares: The share within each of equally long stretches of time, in order.
         share: The share of the whole.
-        samples: Number of samples of the whole: never more than these.
+        samples: Number of samples of the whole, which the result never exceeds.
     """
     series = np.asarray(shares, dtype=np.float64)
     if series.size < LEAST_WINDOWS or not 0 < share < 1:
@@ -122,14 +122,14 @@ def size_of(shares: ArrayLike, share: float, samples: int) -> Share:
 
 
 def share_ends(share: float, known: Share, confidence: float) -> tuple[float, float]:
-    """Return between which shares of the sample the quantile of that share lies.
+    """Return the interval of a quantile as shares of the sample.
 
-    Clopper & Pearson's interval with as many samples as are as good as independent, less for what
-    their number itself is not known (Korn & Graubard 1998).
+    This is Clopper & Pearson's interval with the effective number of independent samples, reduced
+    because that number is itself an estimate (Korn & Graubard 1998).
 
     Args:
-        share: The quantile, e.g. 0.999.
-        known: How well the share below it is known.
+        share: The quantile, such as 0.999.
+        known: The precision of the share below it.
         confidence: Nominal coverage.
     """
     size = known.size
@@ -145,14 +145,14 @@ def share_ends(share: float, known: Share, confidence: float) -> tuple[float, fl
 
 
 def size_over_boots(shares: ArrayLike, samples: ArrayLike) -> Share:
-    """Return how many independent samples would tell the population's share as well as boots do.
+    """Return the number of independent samples that would estimate a share as well as boots do.
 
-    Boots are clusters of samples: what differs between them is the variance of the whole share
+    Boots are clusters of samples: the variance of the whole share is the variance between boots
     (Cochran 1977, §6.3).
 
     Args:
-        shares: Of each boot the share of its samples that lie below a value, two boots or more.
-        samples: Of each boot the number of samples.
+        shares: The share of each boot's samples below a value, for two boots or more.
+        samples: The number of each boot's samples.
     """
     each, counts = np.asarray(shares, dtype=np.float64), np.asarray(samples, dtype=np.float64)
     total, boots = float(counts.sum()), each.size

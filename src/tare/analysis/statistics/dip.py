@@ -30,8 +30,8 @@ class Humps(NamedTuple):
 def two_humped(values: ArrayLike, level: float = LEVEL, step: float = 0.0) -> Humps:
     """Test whether values have more than one hump.
 
-    More than 2000 values are thinned to 2000 evenly spaced quantiles: humps too small to show in
-    those are no reason to mistrust a mean. Equal values are spread evenly over one step of the
+    More than 2000 values are thinned to 2000 evenly spaced quantiles: humps that are too small to
+    show in those do not make a mean doubtful. Equal values are spread evenly over one step of the
     clock that rounded them, because the test would see a hump in each rounded value.
 
     Args:
@@ -62,7 +62,7 @@ def _spread_ties(ordered: np.ndarray, step: float = 0.0) -> np.ndarray:
     distinct, counts = np.unique(ordered, return_counts=True)
     width = np.diff(distinct).min()
     if step > 0:
-        # Two values that repeat say how far apart they are, not how finely they were rounded.
+        # Two values that repeat show their distance, but not how finely they were rounded.
         width = min(width, step)
     within = np.concatenate([(np.arange(count) + 0.5) / count - 0.5 for count in counts])
     spread: np.ndarray = np.repeat(distinct, counts) + within * width

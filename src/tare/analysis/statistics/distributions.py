@@ -13,7 +13,7 @@ from functools import lru_cache
 _EPSILON = 1e-16
 _TINY = 1e-300
 _STEPS = 100
-"""Of Newton's method with bisection, which needs some ten."""
+"""The most iterations of Newton's method with bisection, which needs about ten."""
 
 _TAIL = 9.0
 """Standard deviations beyond which a normal distribution has 1e-19: nothing at double precision."""
@@ -45,7 +45,7 @@ def beta_quantile(a: float, b: float, p: float) -> float:
 
 @lru_cache(maxsize=1024)
 def student_quantile(confidence: float, degrees: float) -> float:
-    """Return the t that Student's t lies within, to either side, with ``confidence``.
+    """Return the two-sided quantile of Student's t: it is within ± t with ``confidence``.
 
     Args:
         confidence: Between 0 and 1, both excluded.
@@ -203,7 +203,7 @@ def _deviance(k: float, mean: float) -> float:
 
 
 def _stirling(z: float) -> float:
-    """Return by how much ln Γ(z) is above √(2π/z) (z/e)ᶻ's logarithm."""
+    """Return ln Γ(z) less the logarithm of √(2π/z) (z/e)ᶻ."""
     if z < 16:
         return math.lgamma(z) - (z - 0.5) * math.log(z) + z - 0.5 * math.log(2 * math.pi)
     square, power, total = z * z, z, 0.0

@@ -1,10 +1,10 @@
 """Changes over a sequence of few values: E-divisive (Matteson & James 2014).
 
-The energy distance between what lies before and after a place is greatest where the distribution
-changes. How often a shuffled sequence has as great a one tells whether it is chance; then each part
-is searched by itself. No law of noise is assumed, and no penalty is to be chosen. All sequences of
-one family are shuffled together, and each is held against the greatest of all (Westfall & Young
-1993, single step).
+The energy distance between the values before and after a position is greatest where the
+distribution changes. Its p is the share of shuffled sequences with an equally great distance. Then
+each part is searched by itself. The method assumes no distribution of noise, and has no penalty to
+choose. All sequences of one family are shuffled together, and each is compared with the greatest of
+all (Westfall & Young 1993, single step).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ Floats = NDArray[np.float64]
 
 DRAWS = 1999
 LEAST_PART = 3
-"""Fewer values on a side tell no distribution."""
+"""The least values on a side that show a distribution."""
 LEAST_VALUES = 8
-"""Of fewer no order has p < 0.05."""
+"""The least values; with fewer, no order has p < 0.05."""
 
 
 class Change(NamedTuple):
-    """A place where a sequence changes.
+    """A position at which a sequence changes.
 
     Args:
-        sequence: Which.
-        start: Index of the first value of the new.
-        p: How likely chance alone makes any sequence of the family change so much.
+        sequence: The index of the sequence.
+        start: Index of the first value after the change.
+        p: The probability that chance makes any sequence of the family change so much.
     """
 
     sequence: int
@@ -44,7 +44,7 @@ def changes_of(values: ArrayLike, level: float = 0.05, seed: int = 0) -> tuple[C
 
     Args:
         values: In order of time, shape ``(sequences, n)``.
-        level: Any sequence that does not change is told as changing in at most this share.
+        level: The rate at which some sequence without a change is reported as changing.
         seed: Seed of the shuffles.
     """
     rows = np.asarray(values, dtype=np.float64)
@@ -62,13 +62,13 @@ def changes_of(values: ArrayLike, level: float = 0.05, seed: int = 0) -> tuple[C
                 splits.setdefault(start + int(place), []).append(member)
         for place, of_place in splits.items():
             parts += [(start, place, tuple(of_place)), (place, end, tuple(of_place))]
-    return tuple(sorted(_placed_anew(rows, found)))
+    return tuple(sorted(_placed_again(rows, found)))
 
 
-def _placed_anew(rows: Floats, found: Sequence[Change]) -> list[Change]:
-    """Return each change at the best place between its neighbours.
+def _placed_again(rows: Floats, found: Sequence[Change]) -> list[Change]:
+    """Return each change at the best position between its neighbours.
 
-    The first of several is found in all values, those beyond the next change among them.
+    The first of several was found in all values, including those beyond the next change.
     """
     placed = []
     for member in dict.fromkeys(change.sequence for change in found):
@@ -84,7 +84,7 @@ def _placed_anew(rows: Floats, found: Sequence[Change]) -> list[Change]:
 
 
 def _of_part(rows: Floats, seed: int) -> tuple[NDArray[np.int64], Floats]:
-    """Return of each sequence where it changes most, and how likely chance is as great."""
+    """Return for each sequence the position of its greatest change, and its p."""
     distances = np.abs(rows[:, :, None] - rows[:, None, :])
     size = distances.mean(axis=(1, 2), keepdims=True)
     distances = np.divide(distances, size, out=np.zeros_like(distances), where=size > 0)
@@ -101,7 +101,7 @@ def _of_part(rows: Floats, seed: int) -> tuple[NDArray[np.int64], Floats]:
 
 
 def _energy(distances: Floats) -> Floats:
-    """Return the scaled energy distance at each place that leaves both sides their least."""
+    """Return the scaled energy distance at each position with enough values on both sides."""
     n = distances.shape[1]
     sums = distances.cumsum(axis=1).cumsum(axis=2)
     before = np.arange(LEAST_PART, n - LEAST_PART + 1)

@@ -95,7 +95,7 @@ class Counter:
         self._coarse += np.bincount(bins, minlength=self._coarse.size)
 
     def histogram(self) -> Histogram:
-        """Return what was counted; a sample of n ns lies in the middle of its bin."""
+        """Return the histogram; a sample of n ns is in the middle of its bin."""
         small = np.flatnonzero(self._exact)
         large = np.flatnonzero(self._coarse)
         octave = (large >> _FINE_BITS) + EXACT_BITS

@@ -39,7 +39,7 @@ def t_quantile(confidence: float, degrees: int) -> float:
         ValueError: The confidence is not between 0 and 1, or there is no degree of freedom.
     """
     if not 0 < confidence < 1:
-        raise ValueError(f"a confidence lies between 0 and 1, not at {confidence}")
+        raise ValueError(f"a confidence is between 0 and 1, not {confidence}")
     if degrees < 1:
         raise ValueError("a t-interval needs at least two blocks")
     return student_quantile(confidence, degrees)
@@ -82,28 +82,10 @@ def mean_interval(values: ArrayLike, confidence: float) -> MeanInterval:
     return MeanInterval(mean, mean - half, mean + half)
 
 
-def log_ratios(arm: ArrayLike, baseline: ArrayLike) -> Floats:
-    """Return ln(arm ÷ baseline) of each block.
-
-    Args:
-        arm: Block values of the arm, all above zero, shape ``(..., n)``.
-        baseline: Block values of the baseline in the same blocks, same shape.
-
-    Raises:
-        ValueError: A value is zero or below: no ratio exists, compare differences.
-    """
-    over = np.asarray(arm, dtype=np.float64)
-    under = np.asarray(baseline, dtype=np.float64)
-    if not (np.all(over > 0) and np.all(under > 0)):
-        raise ValueError("ratios need values above zero")
-    result: Floats = np.log(over) - np.log(under)
-    return result
-
-
 def relative_half_width(low_log: float, high_log: float) -> float:
     """Return √(high ÷ low) − 1 of an interval given by the logs of its ends.
 
-    This is the relative half-width of a ratio's interval about its geometric centre, the figure
-    that precision is asked of: 0.05 reads "known to about ± 5 %".
+    This is the relative half-width of a ratio's interval about its geometric centre. Precision is
+    stated as this figure: 0.05 means "known to about ± 5 %".
     """
     return math.expm1(min((high_log - low_log) / 2, 700.0))

@@ -1,4 +1,4 @@
-"""Two or more runs: the difference of their effects, and what they say together."""
+"""Two or more runs: the difference of their effects, and the pooled effect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tare.analysis.statistics.logratio import t_quantile
 
 
 class Shift(NamedTuple):
-    """By how much the second sample lies above the first, with interval ends."""
+    """The second sample's location minus the first's, with interval ends."""
 
     shift: float
     low: float
@@ -22,10 +22,10 @@ class Shift(NamedTuple):
 
 
 class Together(NamedTuple):
-    """What several runs say together.
+    """The pooled effect of several runs.
 
     Args:
-        effect: The mean over runs as they might have been.
+        effect: The mean over a population of runs.
         low: Lower end of its interval; infinite with one run.
         high: Upper end.
         between: Standard deviation of true effects between runs.
@@ -44,11 +44,11 @@ def mean_shift(first: Sequence[float], second: Sequence[float], confidence: floa
 
     Args:
         first: One value per block of the first run.
-        second: Of the second.
+        second: One value per block of the second run.
         confidence: Nominal coverage.
 
     Returns:
-        Infinite ends where a run has fewer than two blocks.
+        The difference; with infinite ends if a run has fewer than two blocks.
     """
     one, two = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     shift = float(two.mean() - one.mean())
@@ -64,15 +64,16 @@ def mean_shift(first: Sequence[float], second: Sequence[float], confidence: floa
 
 
 def seldom_shift(first: Sequence[float], second: Sequence[float], confidence: float) -> Shift:
-    """Return the difference of two means of what is often not there at all.
+    """Return the difference of two means of events that many blocks do not have.
 
-    A short run that has none of it by chance has no spread either, and Welch's interval takes it
-    for certain: of runs of 6 and 20 blocks that are alike, with something in one of five, it leaves
-    0 out in 15 % where it says 5. So it is never narrower than Student's, of one spread for both.
+    A short run may have no event by chance, and then no spread: Welch's interval treats its mean as
+    certain. For equal runs of 6 and 20 blocks, with an event in one block of five, it excludes 0 in
+    15 % of cases instead of 5 %. So the interval is never narrower than Student's with one spread
+    for both runs.
 
     Args:
         first: One value per block of the first run.
-        second: Of the second.
+        second: One value per block of the second run.
         confidence: Nominal coverage.
     """
     welch = mean_shift(first, second, confidence)
@@ -89,15 +90,16 @@ def seldom_shift(first: Sequence[float], second: Sequence[float], confidence: fl
 def rank_shift(first: Sequence[float], second: Sequence[float], confidence: float) -> Shift:
     """Return the median of all pairs' differences with the rank-sum test's exact interval.
 
-    For tails and maxima, which have no t-interval (Hodges & Lehmann 1963; Mann & Whitney 1947).
+    It is for tails and maxima, which have no t-interval (Hodges & Lehmann 1963; Mann & Whitney
+    1947).
 
     Args:
         first: One value per block of the first run.
-        second: Of the second.
+        second: One value per block of the second run.
         confidence: Nominal coverage; reached or exceeded.
 
     Returns:
-        Infinite ends where so few blocks bound nothing.
+        The median; with infinite ends if there are too few blocks for a bound.
     """
     pairs = np.sort(np.subtract.outer(np.asarray(second), np.asarray(first)).ravel())
     depth = _depth(len(first), len(second), confidence)
@@ -109,7 +111,7 @@ def rank_shift(first: Sequence[float], second: Sequence[float], confidence: floa
 
 @lru_cache(maxsize=256)
 def _depth(first: int, second: int, confidence: float) -> int:
-    """Return how deep the outermost difference lies that bounds the shift; 0: none does."""
+    """Return the depth of the outermost difference that bounds the shift; 0: none does."""
     # counts[k][u]: ways to choose k of the ranks so far with rank-sum statistic u.
     most = first * second
     counts = np.zeros((first + 1, most + 1))

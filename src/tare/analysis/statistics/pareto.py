@@ -1,14 +1,14 @@
-"""Tails beyond what was seen: generalised Pareto, only where their shape shows that it stays.
+"""Extrapolation of tails beyond all samples, by the generalised Pareto distribution.
 
 Exceedances of a high enough threshold are generalised Pareto for most distributions (Balkema &
-de Haan 1974; Pickands 1975). What "high enough" is must show: from the threshold on, the shape has
-to stay as it is at all higher ones (threshold stability; Coles 2001, §4.3.4), and the fit has to
-give again what was seen. Fitted by Zhang & Stephens' estimator (2009), which always exists.
-Samples of one boot are alike, so all errors are those of leaving out one boot after the other.
+de Haan 1974; Pickands 1975). The data must show that a threshold is high enough: the shape must be
+the same at all higher thresholds (threshold stability; Coles 2001, §4.3.4), and the fit must
+reproduce the samples. Zhang & Stephens' estimator (2009) is used, which always exists. Samples of
+one boot are alike, so all errors come from a jackknife that leaves out one boot at a time.
 
-That a test does not find a shape unstable does not show that it is stable. So the interval is over
+A test that does not find a shape unstable does not show that it is stable. So the interval is over
 all thresholds from the chosen one on, and over log-normal and Weibull tails that fit as well. It is
-not below what was seen, and where these laws disagree nothing is stated.
+never below the samples. If these laws disagree, there is no estimate.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ from tare.analysis.statistics.logratio import t_quantile
 Floats = NDArray[np.float64]
 
 SHARES = (0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 5e-4, 2e-4, 1e-4, 5e-5, 2e-5, 1e-5)
-"""Thresholds that are tried: those that so large a share of the samples exceeds."""
+"""The tried thresholds, by the share of samples that exceeds them."""
 LEAST_BOOTS = 8
 LEAST_BEYOND = 200
-"""Fewer exceedances of all boots tell no shape."""
+"""The least exceedances of all boots together that show a shape."""
 LEAST_OF_BOOT = 5
 LEAST_THRESHOLDS = 3
-"""As many are needed to show that the shape stays."""
+"""The least thresholds that show whether the shape is stable."""
 AGREE = 0.99
-"""Confidence at which two thresholds, or fit and samples, are told to disagree."""
+"""The confidence at which two thresholds, or fit and samples, count as disagreeing."""
 MISSES_MOST = 0.05
-"""A fit that is nearer to what was seen than this is good enough, however sure it is."""
+"""A fit with a smaller error is good enough, however certain the error is."""
 NEVER_BY = math.log(2.0)
-"""A fit that misses what was seen by more than twice is none, however little sure that is."""
+"""A fit with a larger error, a factor of 2, is rejected, however uncertain the error is."""
 MOST_OF_ONE = 0.55
-"""Without any boot so much of the tail must be left: from half of it on, fits are looked at."""
+"""The share of the tail that must remain without any one boot; fits use the tail's upper half."""
 MOST_SPAN = 30.0
-"""An interval whose ends lie further apart by factor tells nothing of what is to be expected."""
+"""An interval that spans a larger factor is not useful as an estimate."""
 MOST_APART = 2.0
-"""Laws that fit what was seen, and whose expectations lie further apart by factor, tell nothing."""
+"""If laws that fit the samples disagree by a larger factor, there is no estimate."""
 SELDOM = 0.01
-"""So seldom a level may be exceeded by as many boots as did."""
+"""The chance below which too many boots exceed a level."""
 _PARTS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 _LOG_STEP = 0.005
 _GRID = 20
 
 
 class Threshold(NamedTuple):
-    """What the tail beyond one threshold looks like.
+    """The shape of the tail beyond one threshold.
 
     Args:
         at: The threshold, in the samples' unit.
-        beyond: How many samples exceed it.
-        shape: Of the distribution: above 0 heavier than exponential, below 0 bounded.
+        beyond: Number of samples that exceed it.
+        shape: The shape parameter: above 0 heavier than exponential, below 0 bounded.
         low: Lower end of the shape's interval.
         high: Upper end.
     """
@@ -81,13 +81,13 @@ class Level(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """A tail beyond what was seen.
+    """A tail beyond all samples.
 
     Args:
-        levels: What is to be expected; empty where ``reason`` says why nothing is said.
-        thresholds: All that were tried, ascending.
-        chosen: Which of them is used; None where none is.
-        misses: By which share the fit misses quantiles that were seen, at most.
+        levels: The expected levels; empty if there is a ``reason`` for none.
+        thresholds: All tried thresholds, ascending.
+        chosen: The index of the used one; None if none is used.
+        misses: The greatest relative error of the fit at quantiles of the samples.
         reason: Why there are no levels.
     """
 
@@ -99,7 +99,7 @@ class Tail(NamedTuple):
 
 
 class _Fit(NamedTuple):
-    """Fits beyond one threshold: of all boots, then of all but each; shape ``(1 + boots,)``."""
+    """Fits beyond one threshold: with all boots, then without each one; shape ``(1 + boots,)``."""
 
     at: float
     shape: Floats
@@ -109,7 +109,7 @@ class _Fit(NamedTuple):
     excess: Floats
 
     def beyond(self, share: float) -> Floats:
-        """Return by how much what that share exceeds lies beyond the threshold."""
+        """Return the distance from the threshold to the level that the share exceeds."""
         ratio = np.log(self.share / share)
         flat = np.abs(self.shape) < 1e-9
         safe = np.where(flat, 1.0, self.shape)
@@ -117,7 +117,7 @@ class _Fit(NamedTuple):
         return np.asarray(self.scale * grown)
 
     def seen(self, share: float) -> Floats:
-        """Return the same of the samples themselves."""
+        """Return the same distance in the samples themselves."""
         left = _without_each(self.counts)
         upper = np.cumsum(left[:, ::-1], axis=1)
         wanted = share / self.share * left.sum(axis=1)
@@ -126,18 +126,18 @@ class _Fit(NamedTuple):
 
 
 def tail_beyond(boots: Sequence[Histogram], confidence: float, bound: str = "") -> Tail:
-    """Return what is to be expected beyond all samples: one in ten, and a hundred times as many.
+    """Return the levels to expect beyond all samples, in about ten and a hundred times as many.
 
     Args:
         boots: The samples of each boot.
-        confidence: Of the intervals; each boot counts as one.
-        bound: Why such samples have a greatest value, where the platform gives them one.
+        confidence: The confidence of the intervals; each boot counts as one observation.
+        bound: Why the platform limits such samples to a greatest value; empty if it does not.
     """
     nothing = Tail((), (), None, None, "")
     if bound:
         return nothing._replace(reason=bound)
     if len(boots) < LEAST_BOOTS:
-        few = f"{len(boots)} boots tell too little of a tail; {LEAST_BOOTS} are the least"
+        few = f"{len(boots)} boots are too few to estimate a tail; {LEAST_BOOTS} are the least"
         return nothing._replace(reason=few)
     fits = _fits(boots)
     tried = tuple(_threshold(fit, confidence) for fit in fits)
@@ -148,10 +148,10 @@ def tail_beyond(boots: Sequence[Histogram], confidence: float, bound: str = "") 
     first = 10.0 ** math.ceil(math.log10(total))
     chosen = _stable(fits, 1 / first)
     if chosen is None:
-        text = "the tail changes its shape with every threshold, so it is not known how it goes on"
+        text = "the tail changes its shape with every threshold, so it cannot be extrapolated"
         return nothing._replace(reason=text)
     if fits[chosen].share.min() < fits[chosen].share[0] * MOST_OF_ONE:
-        text = "one boot holds most of the tail: nothing tells how that of others goes on"
+        text = "one boot has most of the tail, so that of the others cannot be extrapolated"
         return nothing._replace(chosen=chosen, reason=text)
     fit, misses = fits[chosen], _misses(fits[chosen])
     found = nothing._replace(chosen=chosen, misses=misses[0])
@@ -185,7 +185,7 @@ def tail_beyond(boots: Sequence[Histogram], confidence: float, bound: str = "") 
 class _Law(NamedTuple):
     """Another law that fits the tail, log x = at + slope · transform.
 
-    The coefficients are of all boots, then of all but each.
+    The coefficients are those with all boots, then those without each one.
     """
 
     at: Floats
@@ -193,12 +193,12 @@ class _Law(NamedTuple):
     transform: Callable[[float], float]
 
     def beyond(self, share: float) -> Floats:
-        """Return the logarithm of what that share of all samples exceeds."""
+        """Return the logarithm of the level that a share of all samples exceeds."""
         return np.asarray(self.at + self.slope * self.transform(share))
 
 
 def _other_laws(fit: _Fit) -> list[_Law]:
-    """Return the laws beside the generalised Pareto that give again what was seen.
+    """Return the laws other than the generalised Pareto that reproduce the samples.
 
     Log-normal and Weibull tails have no stable shape, but change it so slowly that samples do not
     show it. All are fitted by least squares to quantiles from the threshold on.
@@ -221,7 +221,7 @@ def _other_laws(fit: _Fit) -> list[_Law]:
 
 
 def _gives_again(law: _Law, fit: _Fit, share: float) -> bool:
-    """Return whether a law gives again what that share of the samples exceeded, as fits have to."""
+    """Return whether a law reproduces the level that a share of the samples exceeded."""
     excess = np.exp(law.beyond(share)) - fit.at
     if excess.min() <= 0:
         return False
@@ -238,10 +238,10 @@ def _of_weibull(share: float) -> float:
 
 
 def _as_many_beyond(expected: float) -> int:
-    """Return how many boots may have a sample beyond a level; more of them do with a chance of 1 %.
+    """Return the most boots that may have a sample beyond a level; more have a chance below 1 %.
 
     Args:
-        expected: Samples that are expected beyond it (Poisson), fewer than one.
+        expected: Number of samples that are expected beyond it (Poisson), fewer than one.
     """
     boots, chance = 0, math.exp(-expected)
     beyond = 1 - chance
@@ -253,10 +253,10 @@ def _as_many_beyond(expected: float) -> int:
 
 
 def _not_below(level: Level, greatest: Sequence[float], total: int) -> Level:
-    """Return a level whose interval is not below what was seen.
+    """Return a level whose interval is not below the samples.
 
-    Its upper end is at least the greatest sample. Its lower end is at least what so many boots
-    exceeded as hardly ever exceed such a level.
+    Its upper end is at least the greatest sample. Its lower end is at least the value that more
+    boots exceeded than can be expected for such a level.
     """
     low = max(level.low, greatest[_as_many_beyond(total / level.one_in)])
     high = max(level.high, greatest[0])
@@ -269,7 +269,7 @@ def _over_all(
     """Return a level with the interval over all admissible thresholds and laws.
 
     The first fit is the chosen one. A higher threshold is admissible if its own interval spans no
-    more than `MOST_SPAN`: with the few samples beyond it, it has no say otherwise.
+    more than `MOST_SPAN`: otherwise it has too few samples beyond it.
     """
     chosen, *higher = (_level(fit, one_in, confidence) for fit in fits)
     every = [chosen, *(level for level in higher if level.high <= level.low * MOST_SPAN)]
@@ -297,7 +297,7 @@ def _fits(boots: Sequence[Histogram]) -> list[_Fit]:
 
 
 def _fit(boots: Sequence[Histogram], at: float, total: int) -> _Fit | None:
-    """Fit what exceeds a threshold; None where that is too little."""
+    """Fit the exceedances of a threshold; None if they are too few."""
     beyond = [boot.middle > at for boot in boots]
     sizes = [int(boot.count[far].sum()) for boot, far in zip(boots, beyond, strict=True)]
     if sum(sizes) < LEAST_BEYOND or min(sizes) < LEAST_OF_BOOT:
@@ -318,7 +318,7 @@ def _fit(boots: Sequence[Histogram], at: float, total: int) -> _Fit | None:
 
 
 def _without_each(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the counts of all boots, then of all but each."""
+    """Return the counts of all boots, then those without each one."""
     whole = counts.sum(axis=0)
     return np.concatenate([whole[None], whole[None] - counts])
 
@@ -328,7 +328,7 @@ def _zhang_stephens(x: Floats, counts: NDArray[np.int64]) -> tuple[Floats, Float
 
     Args:
         x: Exceedances, ascending, above 0; shape ``(bins,)``.
-        counts: How many there are of each, in each sample; shape ``(samples, bins)``.
+        counts: The number of each exceedance in each sample; shape ``(samples, bins)``.
     """
     sizes = counts.sum(axis=1).astype(np.float64)
     steps = _GRID + int(min(math.sqrt(sizes[0]), 80))
@@ -337,7 +337,7 @@ def _zhang_stephens(x: Floats, counts: NDArray[np.int64]) -> tuple[Floats, Float
     theta = 1 / (x[-1] * (1 + 1e-9)) + (1 - np.sqrt(steps / (j - 0.5))) / (3 * quartile)
     theta = _never_nothing(theta, x[-1])
     k = -(np.log1p(-np.outer(theta, x)) @ counts.T) / sizes
-    likely = sizes * (np.log(theta[:, None] / k) + k)  # But for a constant, which cancels out.
+    likely = sizes * (np.log(theta[:, None] / k) + k)  # Without a constant, which cancels out.
     weight = np.exp(likely - likely.max(axis=0))
     best = _never_nothing((weight * theta[:, None]).sum(axis=0) / weight.sum(axis=0), x[-1])
     own = -(np.log1p(-np.outer(best, x)) * counts).sum(axis=1) / sizes
@@ -345,13 +345,13 @@ def _zhang_stephens(x: Floats, counts: NDArray[np.int64]) -> tuple[Floats, Float
 
 
 def _never_nothing(theta: Floats, greatest: float) -> Floats:
-    """Return θ, all but nothing where it is nothing, which is what an exponential tail has."""
+    """Return θ, with a tiny value in place of 0, which is the θ of an exponential tail."""
     least = 1e-9 / greatest
     return np.where(np.abs(theta) < least, least, theta)
 
 
 def _error(values: Floats, confidence: float) -> float:
-    """Return t standard errors of the first value, by those that leave one boot out each."""
+    """Return t jackknife standard errors of the first value, from those without each boot."""
     left = values[1:]
     boots = left.size
     variance = (boots - 1) / boots * float(((left - left.mean()) ** 2).sum())
@@ -364,7 +364,7 @@ def _threshold(fit: _Fit, confidence: float) -> Threshold:
 
 
 def _stable(fits: Sequence[_Fit], share: float) -> int | None:
-    """Return the lowest threshold from which on all agree in shape, and in what is asked."""
+    """Return the lowest threshold whose shape and level agree with those of all higher ones."""
     for place in range(len(fits) - LEAST_THRESHOLDS + 1):
         rest = fits[place + 1 :]
         if all(_agree(fits[place], other, share) for other in rest):
@@ -380,7 +380,7 @@ def _agree(one: _Fit, other: _Fit, share: float) -> bool:
 
 
 def _misses(fit: _Fit) -> tuple[float, bool]:
-    """Return by which share fit and samples differ at most, and whether that is too much."""
+    """Return the greatest relative difference of fit and samples, and whether it is too large."""
     most, wrong = 0.0, False
     beyond = int(fit.counts.sum())
     for part in (0.5, 0.2, 0.1, 0.05, 0.02, 0.01):

@@ -1,4 +1,4 @@
-"""The mean of block differences, freed of where in the block the arms stood."""
+"""The mean of block differences, adjusted for the positions of the arms in the block."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def at_equal_positions(
 
     Args:
         differences: One per block.
-        later_by: By how much later in the block the arm stood than the baseline.
+        later_by: The arm's position in each block minus the baseline's.
         confidence: Nominal coverage of the interval, by Student's t with n − 2 degrees.
 
     Returns:
-        None with fewer than 5 blocks, or where positions tell nothing: all are 0, or all the same.
+        None with fewer than 5 blocks, or if all differences of position are equal.
     """
     d, x = np.asarray(differences, dtype=np.float64), np.asarray(later_by, dtype=np.float64)
     n = d.size
     squares = float(x @ x)
-    # The intercept's own share of the design: 0 where position and arm cannot be told apart.
+    # The intercept's own share of the design: 0 if position and arm cannot be separated.
     own = n - float(x.sum()) ** 2 / squares if squares > 0 else 0.0
     if n < LEAST_FOR_POSITION or own <= 1e-9 * n:
         return None

@@ -1,4 +1,4 @@
-"""Both ends of what lies between two quantiles, as NumPy interpolates them, sooner."""
+"""A lower and an upper quantile, interpolated as by NumPy, but faster."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ Floats = NDArray[np.float64]
 def between_tails(values: Floats, tail: float) -> tuple[Floats, Floats]:
     """Return the quantiles ``tail`` and ``1 - tail`` over the last axis.
 
-    To the last digit what ``numpy.quantile`` returns (linear interpolation: Hyndman & Fan 1996, 7),
-    which takes longer, and loads masked arrays for it.
+    The result equals that of ``numpy.quantile`` to the last digit (linear interpolation: Hyndman &
+    Fan 1996, 7), which takes longer and loads masked arrays.
 
     Args:
         values: Shape ``(..., n)`` with n ≥ 1; no NaN.
@@ -34,7 +34,7 @@ def between_tails(values: Floats, tail: float) -> tuple[Floats, Floats]:
 
 
 def _interpolated(less: Floats, more: Floats, weight: float) -> Floats:
-    """Return what lies between two values, from the nearer one, which rounds least."""
+    """Interpolate between two values, from the nearer one, which rounds least."""
     apart = more - less
     found: Floats = less + apart * weight if weight < 0.5 else more - apart * (1 - weight)
     return found

@@ -1,4 +1,4 @@
-"""Counts and rates that may be zero: the ratio of their means, where one exists at all."""
+"""The ratio of the means of counts and rates that may be zero."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class MeanRatio(NamedTuple):
 def mean_ratio(arm: Sequence[float], baseline: Sequence[float], confidence: float) -> MeanRatio:
     """Return the ratio of the means of values of 0 and more, paired by block.
 
-    This is the quasi-Poisson model (McCullagh & Nelder 1989, §4.5 and §9.2): the log of the ratio
-    of totals, with the variance between blocks as it was found, however much more than Poisson's
-    it is; linearised, and with Student's t for the few blocks.
+    This is the quasi-Poisson model (McCullagh & Nelder 1989, §4.5 and §9.2). It estimates the log
+    of the ratio of totals, with the observed variance between blocks, which may be larger than
+    Poisson's. The log is linearised, and Student's t allows for the few blocks.
 
     Args:
         arm: The arm's values, one per block.

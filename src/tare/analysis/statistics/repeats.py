@@ -1,8 +1,8 @@
-"""How often to repeat at each level, from a pilot and the price of each level.
+"""The repeats at each level, from a pilot and the cost of each level.
 
 Source: Kalibera & Jones, "Rigorous Benchmarking in Reasonable Time" (ISMM 2013), §6, with the
 corrected estimator T²ᵢ = S²ᵢ − S²ᵢ₋₁ ÷ rᵢ₋₁: the variance of means one level down is divided by
-how many values those means are made of.
+the number of values in those means.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ MOST_BLOCKS = 100_000
 
 @dataclass(frozen=True)
 class Repeats:
-    """What a pilot advises.
+    """The advice from a pilot.
 
     Args:
         per_level: Repeats at each level below the block, lowest (iterations) first.
         blocks: Blocks needed for the asked half-width; None if none was asked.
         variance: T² of each level, lowest first, the block's last; in squared units of the
             pilot's values. Estimates of 0 may come out negative and are kept so.
-        half_width: The half-width to be expected with ``blocks``.
+        half_width: The half-width to expect with ``blocks``.
         cost_s: Seconds the whole experiment would take; None without ``blocks``.
     """
 
@@ -82,7 +82,7 @@ def choose_repeats(
         costs_s: Seconds that one more of each level costs by itself, lowest level first: an
             iteration; starting a repeat with its warm-up; booting a block's machine.
         half_width: Asked half-width of the mean, in the pilot's unit.
-        confidence: Of that half-width.
+        confidence: The confidence of that half-width.
         most: Most repeats of a level, taken when nothing above it varies.
         least_blocks: Least blocks; eight are the least that reach p < 0.01.
 
@@ -129,9 +129,9 @@ def _block_variance(variances: tuple[float, ...], per_level: tuple[int, ...]) ->
 
 
 def _blocks_for(spread: float, half_width: float, confidence: float, least: int) -> int:
-    """Return the fewest blocks whose mean is known as well as asked; with more it is better known.
+    """Return the fewest blocks whose mean has the asked precision; more blocks are more precise.
 
-    One after the other would take minutes where many are needed.
+    Trying one number after the other would take minutes if many blocks are needed.
     """
     reaches = range(least, MOST_BLOCKS)
     return least + bisect_left(

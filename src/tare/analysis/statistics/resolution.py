@@ -1,4 +1,4 @@
-"""What a clock's grid hides: how far values that sit on few steps may be from the truth."""
+"""The resolution of recorded values: their step, and how much it widens intervals."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 _FLOAT = 1e-12
-"""Values that differ by a smaller share of the greatest differ by floating-point rounding only."""
+"""A difference of a smaller share of the greatest value is floating-point rounding only."""
 _DECADES = 7
-"""A decimal step below this many decades of the greatest value hides nothing that matters."""
+"""A decimal step that is this many decades below the greatest value does not matter."""
 _DIGITS = 1e-8
-"""How far multiples of a decimal step may be off, in steps."""
+"""The tolerance of multiples of a decimal step, in steps."""
 LEAST_DISTINCT = 3
-"""Fewest distinct values that show a decimal step, unless values repeat."""
+"""The least distinct values that show a decimal step, unless values repeat."""
 NANOSECOND = 1e-9
-"""The finest step that the agent tells durations in."""
+"""The step of durations that the agent reports."""
 
 
 def grid_step(values: ArrayLike, finest: float = 0.0) -> float:
-    """Return the step of the grid that values sit on, 0 where they sit on none.
+    """Return the step of the grid that values are on; 0 if they are not on one.
 
-    Values of a continuous quantity do not repeat. Where at most half of them are distinct, the
-    least difference between two of them is taken for the step of what counted them. Of only two
-    that differ by many steps, as of arms that are each always the same, it is the greatest step
-    that both are a multiple of: what lies between them says nothing of how finely they were told.
+    Values of a continuous quantity do not repeat. If at most half of them are distinct, the least
+    difference between two values is the step of their clock. If there are only two distinct values,
+    such as from two arms that are each constant, their difference may be many steps. The step is
+    then the greatest one that both are a multiple of.
 
     Args:
         values: All values of one metric over all boots and arms.
-        finest: The step to take where all values are one and the same.
+        finest: The step to return if all values are the same.
     """
     sample = np.asarray(values, dtype=np.float64)
     if sample.size < 4 or 2 * len(set(sample.tolist())) > sample.size:
         return 0.0
-    # `np.unique` would load masked arrays, only to look whether this is one.
+    # `np.unique` would load masked arrays, only to check whether this is one.
     steps = np.diff(np.sort(sample))
     steps = steps[steps > _FLOAT * np.abs(sample).max()]
     if not steps.size:
@@ -46,11 +46,10 @@ def grid_step(values: ArrayLike, finest: float = 0.0) -> float:
 
 
 def decimal_step(values: ArrayLike) -> float:
-    """Return the greatest power of ten that all values are a multiple of; 0 where there is none.
+    """Return the greatest power of ten that all values are a multiple of; 0 if there is none.
 
-    A program that writes a value with few decimals rounds it, however rarely values repeat. Values
-    that were not rounded are multiples of no such step, but for chance of less than one in a
-    million for each value.
+    A program that prints few decimals rounds its values, even if they rarely repeat. A value that
+    was not rounded is a multiple of such a step with a chance of less than one in a million.
 
     Args:
         values: All recorded values of one metric over all boots and arms.
@@ -70,7 +69,7 @@ def decimal_step(values: ArrayLike) -> float:
 
 
 def _common_step(less: float, more: float, finest: float) -> float:
-    """Return the greatest step that two values are multiples of, but for rounding (Euclid)."""
+    """Return the greatest step that two values are multiples of, up to rounding (Euclid)."""
     rounding = max(1.5 * finest, 1e-6 * less)
     step, rest = less, more
     while True:
@@ -81,18 +80,18 @@ def _common_step(less: float, more: float, finest: float) -> float:
 
 
 def log_widening(step: float, arm: float, baseline: float) -> float:
-    """Return by how much each end of a log-ratio's interval moves out for a grid's step.
+    """Return how far each end of a log-ratio's interval moves out for a grid's step.
 
-    Each value may be off by half a step, and in all boots alike: no number of boots takes that
-    out. So it is added to the interval's half-width, not to the variance (GUM, JCGM 100:2008,
-    §4.3.7 for the half step).
+    Each value may be off by half a step, and by the same amount in all boots: more boots do not
+    reduce this. So it is added to the interval's half-width, not to the variance (GUM, JCGM
+    100:2008, §4.3.7 for the half step).
 
     Args:
         step: The grid's step, in the values' unit.
         arm: A typical value of the arm, above 0.
-        baseline: The same of the baseline.
+        baseline: A typical value of the baseline, above 0.
     """
-    # A value of a step or less is known to a factor only; a half step below it is no value at all.
+    # A value of one step or less is only known to a factor; a half step below it can be zero.
     with np.errstate(over="ignore"):
         half = np.minimum(step / 2 / np.array([arm, baseline]), 0.999)
     return float(-np.log1p(-half).sum())

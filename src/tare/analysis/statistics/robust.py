@@ -1,4 +1,4 @@
-"""An estimate beside the mean that a few strange boots do not move."""
+"""A robust estimate in addition to the mean: a few outlying boots do not move it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Centres(NamedTuple):
 def hodges_lehmann(values: ArrayLike, confidence: float) -> Centres:
     """Return the median of all pairs' means with Wilcoxon's interval, row by row.
 
-    Source: Hodges & Lehmann 1963; the interval is made of the order statistics of the pairs' means
-    (Walsh averages) by the exact distribution of Wilcoxon's signed ranks, normal from 50 on.
+    Source: Hodges & Lehmann 1963. The ends of the interval are order statistics of the pairs' means
+    (Walsh averages), by the exact distribution of Wilcoxon's signed ranks, normal from 50 on.
 
     Args:
         values: Shape ``(metrics, blocks)``: one value per block, at least one.
@@ -46,7 +46,7 @@ def hodges_lehmann(values: ArrayLike, confidence: float) -> Centres:
 
 @lru_cache(maxsize=256)
 def _depth(n: int, confidence: float) -> int:
-    """Return how deep the outermost pair mean lies that still bounds the centre; 0: none does."""
+    """Return the depth of the outermost pair mean that bounds the centre; 0: none does."""
     tail = (1 - confidence) / 2
     if n >= 50:
         spread = math.sqrt(n * (n + 1) * (2 * n + 1) / 24)

@@ -1,8 +1,8 @@
-"""Whether blocks hang together in time: drift over their order, and correlation with the last one.
+"""Tests for serial dependence of blocks: drift over their order, and correlation with the last one.
 
-Intervals take blocks for independent. Where the order tells, they are too narrow: with a lag-1
-correlation of 0.5 a 95 % interval covers about 80 %, and of eleven equal metrics whose blocks hang
-together by 0.8 some one is declared nearly always. `widening` says by how much to widen them.
+Intervals assume independent blocks. If blocks are dependent, intervals are too narrow: with a lag-1
+correlation of 0.5 a 95 % interval covers about 80 %, and with one of 0.8 at least one of eleven
+metrics without a difference is nearly always declared. `widening` returns the factor to widen by.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ Floats = NDArray[np.float64]
 
 DRAWS = 999
 LEAST_BLOCKS = 6
-LEAST_TOLD = 3.0
-"""Blocks hang together at most so far that they tell as much as so many, or no difference, however
-large, could be declared."""
+LEAST_INDEPENDENT = 3.0
+"""The least effective number of blocks: with fewer, no difference could ever be declared."""
 EXCLUDED = 0.25
-"""A correlation of so much has to be excluded before a verdict takes blocks for independent."""
+"""A verdict assumes independent blocks only if this correlation is excluded."""
 _UPPER = 1.28
-"""Standard errors to the end of a one-sided interval of 90 %, which excludes it."""
+"""Standard errors to the end of the one-sided 90 % interval that must exclude it."""
 _HELD = 0.5
-"""Standard errors above the estimate: what a verdict holds for where that is not excluded."""
+"""Standard errors above the estimate: the correlation that a verdict assumes if it is not."""
 _MOST_HELD = 0.9
 _LEAST_HELD = 1.5
 _CHUNK = 1 << 21
@@ -38,9 +37,9 @@ class Serial(NamedTuple):
 
     Args:
         lag: Correlation of a block's difference with the one before.
-        lag_p: Adjusted p of it, one-sided: neighbouring blocks alike.
+        lag_p: Its adjusted one-sided p, for neighbouring blocks that are alike.
         drift: Correlation of the differences with the blocks' order.
-        drift_p: Adjusted p of it, two-sided.
+        drift_p: Its adjusted two-sided p.
         together: p of the sum of all metrics' lag correlations, one-sided; one number.
         spread: Standard deviation of the mean of all metrics' lag correlations over the shuffles.
     """
@@ -56,12 +55,12 @@ class Serial(NamedTuple):
 def serial(differences: ArrayLike, seed: int = 0) -> Serial:
     """Test all metrics of one arm at once for correlation over block order, and for drift.
 
-    Under the null hypothesis the order of blocks means nothing. All metrics are shuffled
-    together and each is held against the greatest of the shuffled family (Westfall & Young 1993,
-    single step), which keeps false alarms over the whole family at the level. Metrics of one arm
-    share its boots, so their correlations' sum tells what none of them does by itself: of five
-    metrics with a correlation of 0.8 over eight blocks it is below 0.01 in 70 % of studies, and
-    the greatest or a drift below 0.005 in 30 %.
+    Under the null hypothesis the order of blocks is irrelevant. All metrics are shuffled together,
+    and each is compared with the greatest of the shuffled family (Westfall & Young 1993, single
+    step). This keeps false alarms over the whole family at the level. Metrics of one arm share its
+    boots, so the sum of their correlations shows more than each by itself: for five metrics with a
+    correlation of 0.8 over eight blocks, its p is below 0.01 in 70 % of studies, while that of the
+    greatest one or of a drift is below 0.005 in 30 %.
 
     Args:
         differences: Shape ``(metrics, blocks)``, columns in order of time, no NaN.
@@ -97,10 +96,10 @@ def serial(differences: ArrayLike, seed: int = 0) -> Serial:
 
 
 def ranks(values: ArrayLike) -> Floats:
-    """Return each value's rank in its row, 0 for the least; of those that are alike the mean.
+    """Return each value's rank in its row, 0 for the least; equal values get their mean rank.
 
-    Ranks that broke ties by their order would make a drift of what never changes, such as losses
-    that no boot has.
+    If ties were broken by order, values that never change would show a drift, such as losses that
+    no boot has.
 
     Args:
         values: Shape ``(metrics, blocks)``.
@@ -115,7 +114,7 @@ def ranks(values: ArrayLike) -> Floats:
 def _shuffled(scaled: Floats, time: Floats, orders: NDArray[np.int64]) -> tuple[Floats, Floats]:
     """Return the correlations with the block before and with time, ``(metrics, shuffles)`` each.
 
-    They are added up block by block: sums over a last axis as short as a study's blocks took three
+    They are summed block by block: sums over a last axis as short as a study's blocks took three
     times as long.
     """
     first, *others = orders.T
@@ -129,27 +128,26 @@ def _shuffled(scaled: Floats, time: Floats, orders: NDArray[np.int64]) -> tuple[
 
 
 def widening(lag: ArrayLike, blocks: int, confidence: float, family: int = 1) -> Floats:
-    """Return how many times wider an interval must be where blocks hang together.
+    """Return the factor by which an interval must be wider if blocks are correlated.
 
-    The correlation is freed of its bias (Kendall 1954; Marriott & Pope 1954), and taken for no less
-    than the mean of all metrics of the arm, which share their time. So many blocks tell as much as
-    n·(1 − r) ÷ (1 + r) independent ones; with so few degrees of freedom the interval is made, and
-    of a deviation that comes out too small for the same reason.
+    The correlation is corrected for its bias (Kendall 1954; Marriott & Pope 1954). It is at least
+    the mean over all metrics of the arm, which were measured at the same times. The blocks are
+    worth n·(1 − r) ÷ (1 + r) independent ones. The interval uses their degrees of freedom, and a
+    deviation that is corrected for being too small for the same reason.
 
     Args:
-        lag: Correlations of blocks with the ones before, as `serial` tells them, of one arm.
-        blocks: How many blocks.
+        lag: Correlations of one arm's blocks with the ones before, as in `Serial`.
+        blocks: Number of blocks.
         confidence: Nominal coverage of the ordinary interval.
-        family: For so many metrics together (Bonferroni): what leaves even out of this is beside it
-            in all of them.
+        family: Number of metrics that the interval holds for together (Bonferroni).
     """
-    told = (np.asarray(lag, dtype=np.float64) + 1 / blocks) / (1 - 4 / blocks)
-    correlation = np.clip(np.maximum(told, told.mean()), 0.0, 1.0)
-    independent = np.maximum(blocks * (1 - correlation) / (1 + correlation), LEAST_TOLD)
+    estimated = (np.asarray(lag, dtype=np.float64) + 1 / blocks) / (1 - 4 / blocks)
+    correlation = np.clip(np.maximum(estimated, estimated.mean()), 0.0, 1.0)
+    independent = np.maximum(blocks * (1 - correlation) / (1 + correlation), LEAST_INDEPENDENT)
     ordinary = t_quantile(confidence, blocks - 1)
     wider = []
     for count in independent.tolist():
-        degrees = max(round(count) - 1, round(LEAST_TOLD))
+        degrees = max(round(count) - 1, round(LEAST_INDEPENDENT))
         held = t_quantile(1 - (1 - confidence) / family, degrees) / ordinary
         shared = blocks / count
         wider.append(held * math.sqrt(shared * (blocks - 1) / (blocks - shared)))
@@ -157,16 +155,16 @@ def widening(lag: ArrayLike, blocks: int, confidence: float, family: int = 1) ->
 
 
 def open_correlation(lag: ArrayLike, spread: float, blocks: int) -> float:
-    """Return the correlation of neighbouring blocks that verdicts have to hold for; 0: none.
+    """Return the correlation of neighbouring blocks that verdicts must allow for; 0: none.
 
-    Few blocks do not show that they are alike: at a correlation of 0.5, a test by one metric of 8
-    blocks finds it in one study of six. So the question is turned around. Verdicts take blocks for
-    independent only where the mean correlation of all metrics of the arm excludes `EXCLUDED`.
+    Few blocks rarely show a correlation: a test of one metric over 8 blocks detects one of 0.5 in
+    one study of six. So the question is reversed. Verdicts assume independent blocks only if the
+    mean correlation of all metrics of the arm excludes `EXCLUDED`.
 
     Args:
-        lag: Correlations of blocks with the ones before, as in `Serial`, of one arm.
+        lag: Correlations of one arm's blocks with the ones before, as in `Serial`.
         spread: Standard deviation of their mean over shuffles.
-        blocks: How many blocks.
+        blocks: Number of blocks.
     """
     freed = 1 - 4 / blocks
     mean = (float(np.asarray(lag, dtype=np.float64).mean()) + 1 / blocks) / freed
@@ -177,13 +175,13 @@ def open_correlation(lag: ArrayLike, spread: float, blocks: int) -> float:
 
 
 def held(correlation: float, blocks: int, confidence: float, family: int) -> float:
-    """Return how many times wider an interval must be to hold for correlated blocks.
+    """Return the factor by which an interval must be wider to hold for correlated blocks.
 
     Args:
-        correlation: Of a block with the one before.
-        blocks: How many blocks.
+        correlation: The correlation of a block with the one before.
+        blocks: Number of blocks.
         confidence: Nominal coverage of the ordinary interval.
-        family: For so many metrics at once (Bonferroni).
+        family: Number of metrics that the interval holds for together (Bonferroni).
     """
     shared = min((1 + correlation) / (1 - correlation), blocks / _LEAST_HELD)
     wider = math.sqrt(shared * (blocks - 1) / (blocks - shared))

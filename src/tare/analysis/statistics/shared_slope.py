@@ -1,9 +1,9 @@
-"""One slope over a covariate for all metrics of an arm, shrunken where metrics differ.
+"""One slope over a covariate for all metrics of an arm, shrunken if metrics differ.
 
-A covariate of a block, such as the arm's place in it, acts on all metrics of the arm in much the
-same way. A slope for each metric costs a degree of freedom each; with 8 blocks that took power from
-81 to 64 %. So the slope is pooled over the metrics, and used only where it is shown: then it costs
-only the share of a degree that it takes from each metric.
+A covariate of a block, such as the arm's position in it, acts on all metrics of the arm in much the
+same way. A slope for each metric costs one degree of freedom each: with 8 blocks that reduced power
+from 81 to 64 %. So the slope is pooled over the metrics, and used only if it is significant. It
+then costs each metric only a share of a degree.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 LEAST_BLOCKS = 6
 """Fewest blocks that a shared slope is estimated from."""
 MOST_TAKEN = 0.25
-"""A test takes a slope for known where it takes no more of a degree of freedom than this."""
+"""A test treats a slope as known if it takes no more of a degree of freedom than this."""
 SHOWN = 0.98
 """Confidence with which a slope must differ from 0 before anything is adjusted for it."""
 _SURE = 1e-15
@@ -36,7 +36,7 @@ class Slopes(NamedTuple):
     """The slope of each metric over the covariate, shape ``(metrics,)`` each.
 
     Args:
-        slope: What to adjust by, times the covariate; 0 where nothing is shown.
+        slope: The adjustment by unit of the covariate; 0 if no slope is significant.
         taken: The share of a degree of freedom that the slope takes from the metric, 0 to 1.
     """
 
@@ -47,10 +47,9 @@ class Slopes(NamedTuple):
 def shared_slopes(differences: ArrayLike, covariate: ArrayLike) -> Slopes:
     """Return the slopes of all metrics of one arm.
 
-    The pooled slope weights metrics by their precision. Its error is that of blocks as clusters,
-    so that metrics which share their noise count as what they are. Where the metrics' own slopes
-    differ by more than chance, each is taken for between its own and the pooled one (random
-    effects: DerSimonian & Laird 1986).
+    The pooled slope weights metrics by their precision. Its error treats blocks as clusters,
+    because metrics share their noise. If the metrics' own slopes differ by more than chance, each
+    slope is shrunken towards the pooled one (random effects: DerSimonian & Laird 1986).
 
     Args:
         differences: Block differences in one unit, such as log-ratios, shape ``(metrics,
@@ -80,14 +79,14 @@ def shared_slopes(differences: ArrayLike, covariate: ArrayLike) -> Slopes:
     levers = (weights[:, None] * along**2).sum(axis=0) / whole
     moved = scores / np.maximum(1 - levers, _LEAST_SPREAD) / whole
     jackknife = float((moved**2).sum()) * (blocks - 1) / blocks
-    # Where chance makes that small, the correlation of the metrics' residuals does not.
+    # If that is small by chance, the correlation of the metrics' residuals still is not.
     residuals = (centred - own[:, None] * along) * np.sqrt(weights)[:, None]
     together = float((residuals.sum(axis=0) ** 2).sum() / (residuals**2).sum())
     error = math.sqrt(max(jackknife, max(together, 1.0) / whole))
     between = _between(own[usable], information[usable], pooled, blocks - 2)
     if abs(pooled) <= t_quantile(SHOWN, blocks - 2) * error and not between:
         return none
-    # Of one metric, the slope is its own.
+    # With one metric, the slope is its own.
     kept = np.divide(between, between + 1 / np.where(usable, information, 1.0))
     share = np.clip(error**2 * information, 1 / count, 1.0)
     taken = np.where(usable, kept + (1 - kept) * share, 0.0)
@@ -96,7 +95,7 @@ def shared_slopes(differences: ArrayLike, covariate: ArrayLike) -> Slopes:
 
 
 def _between(own: Floats, information: Floats, pooled: float, degrees: int) -> float:
-    """Return the variance of true slopes between metrics; 0 where chance explains it."""
+    """Return the variance of true slopes between metrics; 0 if chance explains it."""
     spare = own.size - 1
     if spare < 1:
         return 0.0
@@ -115,7 +114,7 @@ def _between(own: Floats, information: Floats, pooled: float, degrees: int) -> f
 def mean_at_equal(
     differences: ArrayLike, covariate: ArrayLike, slope: float, taken: float, confidence: float
 ) -> Adjusted:
-    """Return the mean of one metric's differences where the covariate is the same for both arms.
+    """Return the mean of one metric's differences at equal covariates of both arms.
 
     Args:
         differences: One a block.

@@ -10,11 +10,11 @@ from tare.analysis.statistics.distributions import beta_quantile
 
 @dataclass(frozen=True)
 class Share:
-    """So many of so many, and where the true share lies.
+    """A count out of a total, with the interval of the true share.
 
     Args:
-        count: How many.
-        total: Of how many.
+        count: The count.
+        total: The total.
         low: Lower end of the share's interval, from 0.
         high: Upper end, to 1.
     """
@@ -29,9 +29,9 @@ def exact_share(count: int, total: int, confidence: float) -> Share:
     """Return a share with its exact interval (Clopper & Pearson 1934), never too narrow.
 
     Args:
-        count: How many, from 0 to ``total``.
-        total: Of how many; with none, the share may be anything.
-        confidence: Nominal coverage, at most half of the rest on each side.
+        count: The count, from 0 to ``total``.
+        total: The total; if it is 0, the interval is from 0 to 1.
+        confidence: Nominal coverage; at most half of the rest is on each side.
 
     Raises:
         ValueError: ``count`` is not from 0 to ``total``.

@@ -29,21 +29,21 @@ _USUAL = (
     4.612263099560583, 4.607422607375631,
 )
 # fmt: on
-"""What :func:`_simulated` returns for 6 boots and more: drawing them anew took a twentieth of a
-small report's time."""
+"""The results of :func:`_simulated` for 6 boots and more: to draw them each time took a twentieth
+of a small report's time."""
 
 
 def slow_boots(logs: ArrayLike) -> NDArray[np.bool_]:
     """Return which boots of which arm are slow.
 
-    A boot must be off from its arm's others, and from the other arms of its block (their median;
-    of two arms what is nearer to 0), so that a slow *block* is nobody's slow boot.
+    A boot must differ from its arm's other boots, and from the other arms of its block (their
+    median; with two arms the value nearer to 0). So a slow *block* is not a slow boot of any arm.
 
     Args:
-        logs: Logs of values of which more is worse, shape ``(arms, blocks)``; NaN where missing.
+        logs: Logs of values, more being worse, shape ``(arms, blocks)``; NaN if missing.
 
     Returns:
-        Shape ``(arms, blocks)``; nothing in arms of fewer than 6 boots.
+        Shape ``(arms, blocks)``; all false in arms of fewer than 6 boots.
     """
     given = np.asarray(logs, dtype=np.float64)
     there = ~np.isnan(given)
@@ -65,7 +65,7 @@ def slow_boots(logs: ArrayLike) -> NDArray[np.bool_]:
 
 
 def _reach(boots: int) -> float:
-    """Return how many robust deviations off the greatest of so many normal boots may be."""
+    """Return the most robust deviations that the slowest of normal boots may be off."""
     place = boots - LEAST_BOOTS
     return _USUAL[place] if 0 <= place < len(_USUAL) else _simulated(boots)
 

@@ -2,8 +2,8 @@
 
 Sources: order-statistic intervals from the binomial distribution (David & Nagaraja 2003, §7.1);
 interpolation between two of them for a median of few values (Hettmansperger & Sheather 1986).
-A maximum has no t-interval: what is estimated is the maximum of a typical boot, the median of
-the boots' maxima, and the boots are what is resampled.
+A maximum has no t-interval. The estimate is the maximum of a typical boot, the median of the boots'
+maxima, and boots are resampled.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def median_interval(values: ArrayLike, confidence: float) -> tuple[float, float]
         confidence: Nominal coverage.
 
     Returns:
-        The ends, or None when so few blocks cannot bound the median at that confidence.
+        The ends, or None if there are too few blocks to bound the median at that confidence.
     """
     ordered: list[float] = sorted(np.asarray(values, dtype=np.float64).tolist())
     n = len(ordered)
@@ -50,7 +50,7 @@ def median_interval(values: ArrayLike, confidence: float) -> tuple[float, float]
 
 @lru_cache(maxsize=256)
 def _median_depth(n: int, confidence: float) -> tuple[int, float] | None:
-    """Return how deep the outer order statistic lies, and the weight of the next inner one."""
+    """Return the depth of the outer order statistic, and the weight of the next inner one."""
 
     def coverage(depth: int) -> float:
         beyond = sum(math.comb(n, below) for below in range(depth))
@@ -82,12 +82,12 @@ def boot_level_interval(
         values: One value per boot, shape ``(n,)`` with n ≥ 2.
         confidence: Nominal coverage.
         seed: Seed of the draws.
-        resamples: How many resamples.
+        resamples: Number of resamples.
     """
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     below, above = _median_ranks(ordered.size, seed, resamples)
     medians = (ordered[below] + ordered[above]) / 2
-    # How likely a normal value lies beyond what one of Student's t lies beyond.
+    # The normal probability beyond the t-quantile.
     tail = math.erfc(t_quantile(confidence, ordered.size - 1) / math.sqrt(2)) / 2
     low, high = between_tails(medians, tail)
     return float(low), float(high)
@@ -97,7 +97,7 @@ def boot_level_interval(
 def _median_ranks(
     size: int, seed: int, resamples: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return which two order statistics each resample's median lies between (0-based).
+    """Return the two order statistics around each resample's median (0-based).
 
     A resample's median depends on the draws alone, so metrics of equally many boots share them.
     """

@@ -1,9 +1,9 @@
-"""Whether what a series does over time is more than its neighbours being alike.
+"""A test of whether a series changes over time by more than its autocorrelation explains.
 
-Change points are found in any series whose neighbours are alike: of steady ones with an
-autocorrelation of 0.9 to 0.99 most were told as warming up. What a boot does by chance another does
-not do again. So with enough boots they are asked, one value each; with few, a change must stand out
-of what the steady part's own autocorrelation makes of means.
+Autocorrelated series have change points even if they are steady: with an autocorrelation of 0.9 to
+0.99 most were reported as warming up. A change by chance in one boot does not recur in another. So
+with enough boots the test is over boots, one value each. With few boots, a change must exceed the
+variation of means that the steady part's autocorrelation causes.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ Floats = NDArray[np.float64]
 LEAST_BOOTS = 6
 LEVEL = 0.01
 STARTS = (16, 4)
-"""Parts of a series, one in so many, whose beginning is held against its second half."""
+"""The number of parts of a series; its first part is compared with its second half."""
 
 
 def stand_out(
     series: Sequence[Floats], trends: Sequence[Trend], boots: Sequence[Hashable]
 ) -> list[Shape]:
-    """Return the shapes of series, flat where chance explains what they did.
+    """Return the shapes of series; flat if chance explains the change.
 
     Args:
         series: Durations in order of time, one array each.
         trends: Their trends.
-        boots: The boot that each is from.
+        boots: The boot of each series.
     """
     if len(set(boots)) < LEAST_BOOTS:
         return [
-            trend.shape if _stands_out(values, trend, len(series)) else "flat"
+            trend.shape if _exceeds_chance(values, trend, len(series)) else "flat"
             for values, trend in zip(series, trends, strict=True)
         ]
     warm = max(_agree(_by_boot(series, boots, part), slower=True) for part in STARTS)
@@ -54,7 +54,7 @@ def stand_out(
 
 
 def _by_boot(series: Sequence[Floats], boots: Sequence[Hashable], part: int | None) -> Floats:
-    """Return by boot how much slower its beginning is, or its third quarter, than what follows."""
+    """Return for each boot how much slower its beginning, or third quarter, is than the rest."""
     found: dict[Hashable, list[float]] = defaultdict(list)
     for values, boot in zip(series, boots, strict=True):
         quarter = values.size // 4
@@ -77,15 +77,15 @@ def _agree(differences: Floats, *, slower: bool) -> bool:
         return False
     mean = float(differences.mean()) if slower else -float(differences.mean())
     error = float(differences.std(ddof=1)) / math.sqrt(n)
-    # Each of two starts and of two directions takes its part of the level.
+    # Two starts and two directions share the level.
     return mean > t_quantile(1 - LEVEL / len(STARTS), n - 1) * error
 
 
-def _stands_out(values: Floats, trend: Trend, tests: int) -> bool:
-    """Return whether a series' change is more than chance makes of one whose neighbours are alike.
+def _exceeds_chance(values: Floats, trend: Trend, tests: int) -> bool:
+    """Return whether a series' change exceeds what its autocorrelation can cause by chance.
 
-    The second half tells what neighbours have in common; the place was chosen, so little is
-    believed.
+    The autocorrelation is estimated from the second half. The level is small, because the position
+    was chosen from the data.
     """
     if trend.shape == "flat" or values.size < 4 * LEAST_WINDOWS:
         return trend.shape != "flat"

@@ -2,9 +2,8 @@
 
 Change points by PELT (Killick, Fearnhead & Eckley 2012) on mean and variance with penalty
 15·ln n, as Barrett et al. ("Virtual Machine Warmup Blows Hot and Cold", OOPSLA 2017) found right
-for iteration times. The search is exact; it is written here with whole-array steps because the
-general library for it needs 5.8 s for 1000 values where this needs 20 ms (the tests hold the two
-together).
+for iteration times. The search is exact. It is implemented here with whole-array steps, because the
+general library for it needs 5.8 s for 1000 values and this code 20 ms (the tests compare the two).
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Trend:
-    """How a series went.
+    """The shape of a series over time.
 
     Args:
         shape: ``flat``; ``warm-up`` (slower before it is steady); ``slowdown`` (faster before);
@@ -54,11 +53,11 @@ class Trend:
 
 
 def change_points(values: ArrayLike, penalty: float | None = None) -> tuple[int, ...]:
-    """Return where mean or variance change: the first index of each stretch but the first.
+    """Return the positions at which mean or variance change: the first index of each new stretch.
 
     Args:
-        values: Shape ``(n,)``, in order of time; thin out what is much longer than 400.
-        penalty: Cost of one more change; 15·ln n when left out.
+        values: Shape ``(n,)``, in order of time; thin a series that is much longer than 400.
+        penalty: Cost of one more change; 15·ln n by default.
     """
     series = np.asarray(values, dtype=np.float64)
     return change_points_of_all(series[np.newaxis, :], penalty)[0]
@@ -75,7 +74,7 @@ def change_points_of_all(
 
     Args:
         values: Shape ``(series, n)``.
-        penalty: Cost of one more change; 15·ln n when left out.
+        penalty: Cost of one more change; 15·ln n by default.
     """
     series = np.asarray(values, dtype=np.float64)
     count, n = series.shape
@@ -117,7 +116,7 @@ def _walk_back(last: np.ndarray, n: int) -> tuple[int, ...]:
 
 
 def _least_variance(scaled: Floats) -> float:
-    """Return the variance below which nothing can be told: the clock's rounding."""
+    """Return the least variance that is distinguishable from the clock's rounding."""
     steps = np.diff(np.unique(scaled))
     quantum = float(steps.min()) if steps.size else 0.0
     return max(1e-4, quantum**2 / 12)
@@ -128,7 +127,7 @@ def trend(values: ArrayLike) -> Trend:
 
     Stretches are equivalent to the last one when their means differ by at most 1 % of it or by
     one standard deviation of the values in the last one, whichever is more. The series is steady
-    from the first of the last equivalent stretches on; it has no steady state if that lies
+    from the first of the last equivalent stretches on. It has no steady state if that is
     within its last quarter.
 
     Args:
@@ -178,7 +177,7 @@ def _classified(series: Floats, changes: tuple[int, ...]) -> Trend:
 def without_outliers(values: ArrayLike) -> Floats:
     """Return the series with lone outliers replaced by the median around them.
 
-    An outlier lies further than 3·(P90 − P10) from the median of the 200 values around it
+    An outlier is further than 3·(P90 − P10) from the median of the 200 values around it
     (Barrett et al., §4.1); left in, a few of them make stretches of their own.
 
     Args:

@@ -46,7 +46,7 @@ class Standstill:
 
     machine: Stoppable
     look_s: float = LOOK_S
-    stood_s: float = 0.0
+    stopped_s: float = 0.0
     """Seconds for which it was stopped."""
     _slept_s: float = field(default_factory=slept_s)
     _looking: asyncio.Task[None] | None = None
@@ -67,8 +67,8 @@ class Standstill:
         slept = slept_s() - self._slept_s
         if slept >= LEAST_S:
             return f"this computer was suspended for {slept:.1f} s meanwhile"
-        if self.stood_s >= LEAST_S:
-            return f"{what} was stopped for {self.stood_s:.1f} s meanwhile, as its host reports"
+        if self.stopped_s >= LEAST_S:
+            return f"{what} was stopped for {self.stopped_s:.1f} s meanwhile, as its host reports"
         return ""
 
     async def _look(self) -> None:
@@ -78,7 +78,7 @@ class Standstill:
             while True:
                 stopped, now = await self.machine.stopped(), time.monotonic()
                 if stopped and since is not None:
-                    self.stood_s += now - since
+                    self.stopped_s += now - since
                 since = now if stopped else None
                 await asyncio.sleep(self.look_s / SOONER if stopped else self.look_s)
 
