@@ -63,7 +63,7 @@ NO_FIFO = "real-time work runs under the ordinary policy, because SCHED_FIFO is 
 
 
 class BareOptions(SwitchedOptions, LinuxOptions):
-    """How the bare host schedules what runs on it, and what memory it lets it have."""
+    """Options of the bare host: how it schedules its processes, and how much memory they get."""
 
     memory_limit: Literal["auto", "shape", "none"] = Field(
         default="auto",

@@ -1,4 +1,4 @@
-"""What every platform is: options, a statement, a verdict about this host, and machines that run.
+"""The contract of platforms: options, a statement, a verdict about this host, running machines.
 
 A platform is one way to run a machine on a host. It states what it is and can; what it does not
 state is skipped with the reason. One file or folder per platform subclasses :class:`Platform`, in
@@ -103,7 +103,7 @@ O = TypeVar("O", bound=PlatformOptions)  # noqa: E741 - the options
 
 @dataclass(frozen=True)
 class Prepared:
-    """What :meth:`Platform.prepare` made ready before the first block.
+    """The result of :meth:`Platform.prepare` before the first block.
 
     Args:
         kernel: Version of the kernel the machines run.
@@ -124,7 +124,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Context:
-    """Where platforms work.
+    """The surroundings in which platforms work: host, ledger, cache.
 
     Args:
         host: The computer the machines run on.

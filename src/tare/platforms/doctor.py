@@ -26,7 +26,7 @@ from tare.programs import USUAL
 
 
 class Finding(BaseModel):
-    """What one variant of a platform came to on this host."""
+    """The result of checking one variant of a platform on this host."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -149,7 +149,7 @@ _HINTS = (
 
 
 class TracingFinding(BaseModel):
-    """Whether a host's scheduler can be recorded.
+    """The result of a trial recording of a host's scheduler.
 
     Args:
         usable: Whether it was recorded for a moment.

@@ -16,7 +16,7 @@ _WITHOUT = frozenset({"", ANY_BOOT, KVM_BOOT, NO_HYPERVISOR, TAKES_HOST})
 
 @dataclass(frozen=True)
 class Details:
-    """What a hypervisor below a host's kernel says of itself.
+    """Facts that a hypervisor below a host's kernel reports about itself.
 
     Args:
         scheduler: The scheduler it was booted with, by its own name; empty: it has none to choose.

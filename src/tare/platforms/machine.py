@@ -49,7 +49,7 @@ class ToolboxFiles:
 
 @dataclass(frozen=True)
 class CpuAccounting:
-    """What the hypervisor below a host's kernel has given of the computer's CPUs so far.
+    """The CPU time that the hypervisor below a host's kernel has given to each user so far.
 
     Args:
         domain: The machine's number to it.
@@ -68,7 +68,7 @@ class CpuAccounting:
 
 @dataclass(frozen=True)
 class Below:
-    """How a host is asked whom the hypervisor below its kernel has given the computer's CPUs.
+    """The way to ask a host which users got the CPUs from the hypervisor below its kernel.
 
     The host itself asks, at the ends of what is accounted for there: over a connection it would be
     another stretch of time.

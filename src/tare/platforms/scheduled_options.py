@@ -23,7 +23,7 @@ def subject_scheduling(description: str) -> Any:
 
 
 class ScheduledOptions(PlatformOptions):
-    """How the subject is scheduled, and how each of its neighbours."""
+    """Options for the scheduling of the subject, and of each of its neighbours."""
 
     scheduling: Scheduling = subject_scheduling(
         "How the host schedules the subject next to others; see `scheduling` below."

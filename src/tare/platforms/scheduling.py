@@ -1,4 +1,4 @@
-"""How a machine shares CPUs with others: one model for the schedulers of all platforms.
+"""The way in which a machine shares CPUs with others: one model for all platforms' schedulers.
 
 The names are those of what they do, not of one platform's settings. A platform states in its
 capabilities which of them it has; what it lacks is skipped with the reason.
@@ -32,7 +32,7 @@ FAIR = ("nice", "weight", "cap", "slice")
 
 
 class Scheduling(BaseModel):
-    """How the host's scheduler treats a machine; what is left out stays as it is there."""
+    """The host scheduler's treatment of a machine; a setting that is left out stays unchanged."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

@@ -1,4 +1,4 @@
-"""What a platform states of itself: others ask the statement, never the platform's name."""
+"""A platform's statement about itself: other code reads it, and never checks the name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class NetworkWays:
-    """How a platform's machines can be connected to a network, see `tare help network`.
+    """The ways to connect a platform's machines to a network, see `tare help network`.
 
     Args:
         rooted: The ways that are there where Tare is root on the host.
@@ -102,7 +102,7 @@ NOTHING_AT_ALL = Capabilities(pinning=False, max_vcpus=0, min_memory=0, neighbou
 
 @dataclass(frozen=True)
 class Statement:
-    """What a platform with some options offers where the host lacks nothing.
+    """The offer of a platform with some options on a host that lacks nothing.
 
     ``tare help platforms`` is written from these, and every check begins with them.
 
@@ -157,7 +157,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Presence:
-    """Whether the computer of an arm is booted as that arm needs it, where studies swap it.
+    """The state of an arm's computer in a study that swaps boots: whether it is booted for the arm.
 
     Args:
         absent: Why it is not, in words; empty: it is.
@@ -173,7 +173,7 @@ class Presence:
 
 @dataclass(frozen=True)
 class HostAccess:
-    """What an option of a study passes on to a host, where it may do more than run a machine.
+    """An argument that a study passes on to a host, where it may do more than run a machine.
 
     Args:
         option: The option, as studies write it.
@@ -205,7 +205,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a platform with some options is usable on this host, why, and what to do.
+    """The verdict on a platform with some options on this host: usable or not, why, and what to do.
 
     Args:
         usable: Whether machines can be started.

@@ -1,1 +1,1 @@
-"""What owners of hypervisors tried on hosts of their own, and sent: self-reported."""
+"""Certificates that owners of hypervisors made on their own hosts and sent: self-reported."""

@@ -1,4 +1,4 @@
-"""What of a host and its owner does not go into a certificate.
+"""Removal of facts about a host and its owner that do not belong in a certificate.
 
 Events are taken by a list of what is wanted, not of what is unwanted. Texts in them, such as
 reasons, are looked through for the names, addresses and secrets that Tare was given.

@@ -39,7 +39,7 @@ class Case(_Part):
 
 
 class Written(_Part):
-    """What is made or changed, how it is taken back, and how often the ledger noted it."""
+    """A kind of thing that is created or changed, how it is undone, and its count in the ledger."""
 
     kind: str = Field(max_length=100)
     call: str = Field(default="", max_length=500)
@@ -49,7 +49,7 @@ class Written(_Part):
 
 
 class Results(_Part):
-    """What a certificate comes to; each of it follows from the rest of the file.
+    """The results of a certificate; they all follow from the rest of the file.
 
     Args:
         cases: How many cases had each outcome.
@@ -73,7 +73,7 @@ class Results(_Part):
 
 
 class Certificate(_Part):
-    """What was found on one host.
+    """The findings on one host.
 
     Args:
         certificate: The version of this format.

@@ -1,4 +1,4 @@
-"""How long a VM's processors waited to run: Hyper-V's *CPU Wait Time Per Dispatch*.
+"""The time that a VM's processors waited to run: Hyper-V's *CPU Wait Time Per Dispatch*.
 
 Hyper-V has two counters for each virtual processor, nanoseconds and dispatches (a counter of the
 type PERF_AVERAGE_BULK with its base). The figure is the growth of the first divided by the growth

@@ -1,1 +1,1 @@
-"""What other tools say of a virtual machine, as an arm of a study: ``tare import``."""
+"""Descriptions of a virtual machine by other tools, converted to an arm: ``tare import``."""

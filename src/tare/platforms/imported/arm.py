@@ -42,7 +42,7 @@ _NO_SLUG = re.compile(r"[^a-z0-9._-]+")
 
 @dataclass(frozen=True)
 class Room:
-    """What this host has for a machine.
+    """The CPUs and memory of this host for a machine.
 
     Args:
         cpus: The numbers of its CPUs.

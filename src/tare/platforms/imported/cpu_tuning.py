@@ -1,4 +1,4 @@
-"""Which CPUs a machine's threads have, and how much of them; libvirt.org, "CPU Tuning"."""
+"""The CPUs of a machine's threads, and their shares of them; libvirt.org, "CPU Tuning"."""
 
 from __future__ import annotations
 

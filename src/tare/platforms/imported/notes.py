@@ -1,4 +1,4 @@
-"""What a reader used of a source; whatever it did not read is listed, so nothing is lost."""
+"""Notes on the parts of a source: parts that a reader did not use are listed, so none is lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def shown(name: str, value: str) -> str:
 
 @dataclass
 class ImportNotes:
-    """What of a source is carried over, what is not, and what has no effect on a measurement.
+    """The parts of a source that are carried over, that are not, and that affect no measurement.
 
     Args:
         carried: The names of what was read.
@@ -168,7 +168,7 @@ class Values(Mapping[str, str]):
 
 
 class NoteTaker(Protocol):
-    """What takes notes: a :class:`ImportNotes`, or what has one."""
+    """An object that takes notes: an :class:`ImportNotes`, or one that holds it."""
 
     def carry(self, what: str) -> None:
         """Note that something was read."""

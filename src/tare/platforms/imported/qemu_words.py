@@ -76,7 +76,7 @@ _ON = frozenset({"on", "yes", "true", "1"})
 
 @dataclass
 class _Gathered:
-    """What other words refer to by name."""
+    """The definitions that other words refer to by name."""
 
     nodes: dict[str, dict[str, str]] = field(default_factory=dict)
     netdevs: dict[str, Values] = field(default_factory=dict)

@@ -28,7 +28,7 @@ _BUSY = ("busy", "in use", "already running", "operation is in progress", "is cu
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server answered.
+    """A server's answer.
 
     Args:
         content: What was asked for, or the operation.

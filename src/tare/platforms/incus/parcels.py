@@ -1,4 +1,4 @@
-"""What is brought to a server, as archives of its own forms: a container's image, a small disk."""
+"""Archives to upload to a server, in its own formats: a container's image, a small disk."""
 
 from __future__ import annotations
 

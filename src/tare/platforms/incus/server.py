@@ -1,4 +1,4 @@
-"""What Tare asks of a server: what it is and has, projects of Tare's own, and what is in them."""
+"""Requests to a server: its facts, Tare's own projects, and the instances in them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NOT_OPERATIONAL = "Instance type not operational"
 
 @dataclass(frozen=True)
 class Facts:
-    """What a server says of itself.
+    """Facts that a server reports about itself.
 
     Args:
         product: ``Incus`` or ``LXD``.

@@ -60,7 +60,7 @@ SOURCE = "libvirt's vCPU delay: the host's kernel, between a look before the cel
 
 @dataclass(frozen=True)
 class Look:
-    """What libvirt reports of a domain at one time.
+    """libvirt's report on a domain at one time.
 
     Args:
         state: Its state and why it is in it, by libvirt's numbers.
@@ -182,7 +182,7 @@ async def swapped(host: Host, pid: int) -> str:
 
 @dataclass(frozen=True)
 class Waits:
-    """How long vCPUs had waited at one look.
+    """The time that vCPUs had waited at one reading.
 
     Args:
         asked: When it was asked for (s, Unix time, this computer's clock).

@@ -1,1 +1,1 @@
-"""What platforms on a Linux host share: networks, disks, schedulers, control groups."""
+"""Code that platforms on a Linux host share: networks, disks, schedulers, control groups."""

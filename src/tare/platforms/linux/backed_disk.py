@@ -1,4 +1,4 @@
-"""What a machine's disk is on its host: a raw file, a qcow2 file, a block device or a volume."""
+"""The backing of a machine's disk on its host: raw file, qcow2 file, block device or volume."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class RealtimeShare:
 
 @dataclass(frozen=True)
 class CgroupMounts:
-    """Where the host mounts its control groups.
+    """The mount points of the host's control groups.
 
     Args:
         folders: Every mounted hierarchy.

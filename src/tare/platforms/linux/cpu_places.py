@@ -1,4 +1,4 @@
-"""Where on a host's CPUs threads are to run, as options say it."""
+"""Options for the host CPUs on which threads run."""
 
 from __future__ import annotations
 

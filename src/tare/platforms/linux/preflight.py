@@ -1,4 +1,4 @@
-"""What about the host could disturb a measurement, looked at before the first block."""
+"""Checks, before the first block, for properties of the host that could disturb a measurement."""
 
 from __future__ import annotations
 

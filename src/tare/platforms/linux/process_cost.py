@@ -1,4 +1,4 @@
-"""What processes of a host have cost it: their CPU time, and the memory that they hold."""
+"""The cost of processes for their host: CPU time and memory."""
 
 from __future__ import annotations
 

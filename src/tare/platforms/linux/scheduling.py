@@ -237,7 +237,7 @@ async def linux_knobs(context: Context) -> tuple[frozenset[str], dict[str, str]]
 
 
 class Scheduled:
-    """What one machine wants from the host's scheduler.
+    """The settings that one machine wants from the host's scheduler.
 
     Args:
         context: Where it runs.

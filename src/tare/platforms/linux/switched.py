@@ -10,7 +10,7 @@ from tare.study.model.platform_options import PlatformOptions, Switching, Switch
 
 
 class SwitchedOptions(PlatformOptions):
-    """What the host plugs a machine's network interface into."""
+    """Options for the switch that the host connects a machine's network interface to."""
 
     switch: SwitchKind = Field(
         default="bridge",

@@ -1,4 +1,4 @@
-"""What machines on a Linux host make there: stated alike by all platforms that do.
+"""Things that machines on a Linux host create there; all such platforms state them alike.
 
 Names begin with ``tare-``, and the ledger knows each before it is made.
 """

@@ -61,7 +61,7 @@ class Files:
 
 @dataclass(frozen=True)
 class Launch:
-    """How one hypervisor process is started.
+    """The start of one hypervisor process.
 
     Args:
         product: The hypervisor's name, for messages.

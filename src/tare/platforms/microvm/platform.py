@@ -1,4 +1,4 @@
-"""What Firecracker and Cloud Hypervisor have in common as platforms."""
+"""The common base of the platforms of Firecracker and Cloud Hypervisor."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ O = TypeVar("O", bound=LinuxOptions)  # noqa: E741 - the options
 
 @dataclass(frozen=True)
 class Guest:
-    """What one guest is to be.
+    """The request for one guest.
 
     Args:
         spec: The machine.

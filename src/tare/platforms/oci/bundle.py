@@ -1,4 +1,4 @@
-"""What an OCI runtime is given: a root file system with the agent alone, and ``config.json``.
+"""The bundle for an OCI runtime: a root file system with only the agent, and ``config.json``.
 
 The configuration follows the OCI runtime specification 1.0 (config.md and config-linux.md).
 """

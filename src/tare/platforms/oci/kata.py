@@ -88,7 +88,7 @@ _LEAST_SEEN = 0.75
 
 @dataclass(frozen=True)
 class Kata:
-    """What of Kata a host has.
+    """The parts of Kata that a host has.
 
     Args:
         ctr: Containerd's client.

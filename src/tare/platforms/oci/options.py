@@ -1,4 +1,4 @@
-"""How containers are run: what an arm of the platform may say."""
+"""Options of containers."""
 
 from __future__ import annotations
 

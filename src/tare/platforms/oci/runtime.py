@@ -64,7 +64,7 @@ class Runtime:
 
 @dataclass(frozen=True)
 class Trial:
-    """What became of a trivial container: whether it ran, and the runtime's own words if not.
+    """The result of running a trivial container: whether it ran, or the runtime's own words.
 
     Args:
         runtime: What ran it.

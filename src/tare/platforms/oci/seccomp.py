@@ -1,4 +1,4 @@
-"""Which system calls a container may make, where an arm asks for a filter (seccomp(2)).
+"""The system calls that a container may make if an arm asks for a filter (seccomp(2)).
 
 `runc spec` and an OCI bundle as such filter nothing; Docker and Podman do. Their own profile lists
 what is allowed, and lets a call through that a capability of the container's covers. Here is

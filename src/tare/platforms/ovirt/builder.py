@@ -18,7 +18,7 @@ from tare.platforms.vendors.resource import ServerResource
 
 @dataclass(frozen=True)
 class VmLocation:
-    """Where machines are created, and what they boot.
+    """The place where machines are created, and the image that they boot.
 
     Args:
         cluster: The cluster.

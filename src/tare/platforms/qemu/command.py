@@ -30,7 +30,7 @@ SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=de
 
 @dataclass(frozen=True)
 class Places:
-    """Where a machine's sockets and logs are, on its host."""
+    """The paths of a machine's sockets and logs on its host."""
 
     qmp: Path
     agent: Path

@@ -76,7 +76,7 @@ class Confinable(Protocol):
 
 @dataclass(frozen=True)
 class Confinement:
-    """How one QEMU is started.
+    """The confinement in which one QEMU is started.
 
     Args:
         sandbox: Whether it filters its system calls.

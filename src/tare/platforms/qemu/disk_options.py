@@ -43,7 +43,7 @@ BUSES: Mapping[str, Bus] = {
 
 
 class AttachedDisk(PlatformOptions):
-    """How the disk of a machine's own is attached, stored and cached, whoever drives QEMU."""
+    """How a machine's own disk is attached, stored and cached, for all platforms that use QEMU."""
 
     devices: Literal["paravirtual", "emulated"] = Field(
         default="paravirtual",

@@ -1,4 +1,4 @@
-"""What a hypervisor reports of itself to its guest, to spare exits: on or off."""
+"""Features that a hypervisor reports to its guest, so that the guest can avoid exits: on or off."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ SPINLOCKS = "hv-spinlocks=0x1fff"
 
 
 class Enlightenments(BaseModel):
-    """What KVM reports of itself to a guest, so that the guest can spare exits.
+    """Features that KVM reports to a guest, so that the guest can avoid exits.
 
     `kvm: off` hides KVM, as on a bare machine: the guest keeps its clock by the TSC,
     and asks for nothing. A Linux guest that sees both KVM and Hyper-V uses KVM's; so

@@ -1,4 +1,4 @@
-"""How long the host polls for an idle vCPU before its CPU does something else (KVM).
+"""Halt polling: the time that a host's CPU polls for an idle vCPU before it is released (KVM).
 
 Source: the kernel's Documentation/virt/kvm/halt-polling.rst. It is one setting for all guests of a
 host: it is held while a machine runs, and given back.

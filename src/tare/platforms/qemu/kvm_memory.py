@@ -1,4 +1,4 @@
-"""What was found out about KVM on hosts, kept in the cache so that nobody boots a guest again.
+"""Results of KVM trials on hosts, kept in the cache so that no guest is booted again for them.
 
 An answer holds for one boot of the host, one QEMU, image and processor; that of an emulated host
 for longer, since such a computer is the same at each of its boots. The last answer is kept as

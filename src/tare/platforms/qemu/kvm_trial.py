@@ -52,7 +52,7 @@ _GREETING = b'{"execute":"qmp_capabilities"}\n{"execute":"quit"}\n'
 
 @dataclass(frozen=True)
 class Answer:
-    """What was found about KVM on a host.
+    """The result of a trial of KVM on a host.
 
     Args:
         usable: Whether a guest booted.

@@ -1,4 +1,4 @@
-"""What a host lacks of the switches that an arm turns, whoever drives QEMU there."""
+"""The settings of an arm that a host cannot apply, for all users of QEMU."""
 
 from __future__ import annotations
 

@@ -289,7 +289,7 @@ async def let_go(
 
 @dataclass(frozen=True)
 class Asked:
-    """What was requested of one QEMU, and the monitor that reports what it did.
+    """The request for one QEMU, and the monitor that reports the result.
 
     Args:
         name: The machine's name.

@@ -1,4 +1,4 @@
-"""How a guest on `microvm` keeps time where QEMU emulates its processor.
+"""Timekeeping of a guest on `microvm` if QEMU emulates its processor.
 
 That mainboard has no timer by which a kernel finds out how fast the processor's counter (TSC) runs:
 its ACPI says that there is none of the old hardware. KVM passes the frequency to guests. TCG does

@@ -1,4 +1,4 @@
-"""What a host's QEMU offers: its version, accelerators, machine types, devices and processors.
+"""The offer of a host's QEMU: version, accelerators, machine types, devices and processors.
 
 Distributions build QEMU with different parts and under different names, so Tare asks it. It asks
 the monitor, whose commands are stable across versions; the output of the ``help`` options is for
@@ -44,7 +44,7 @@ _ANSWER_S = 120.0
 
 
 class Offer(BaseModel):
-    """What one QEMU offers.
+    """The offer of one QEMU.
 
     Args:
         version: Its version, such as ``7.2.22``.

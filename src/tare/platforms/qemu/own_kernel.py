@@ -1,4 +1,4 @@
-"""Whether the kernel that a host runs boots as a guest there: only booting it shows."""
+"""A trial of whether a host's own kernel boots as a guest there."""
 
 from __future__ import annotations
 

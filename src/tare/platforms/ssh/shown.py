@@ -1,4 +1,4 @@
-"""What a machine that exists shows of itself and its hypervisor, and what is not controlled."""
+"""Facts that an existing machine shows about itself and its hypervisor, and uncontrolled ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNKNOWN_STEAL = "not known to be reported"
 
 @dataclass(frozen=True)
 class Look:
-    """What was found out about a machine.
+    """The findings about a machine.
 
     Args:
         proof: The agent's proof of it.

@@ -1,4 +1,4 @@
-"""What drivers share whose hypervisor is controlled through its vendor's API, over a network.
+"""Code that drivers of hypervisors with a vendor's API over a network share.
 
 A driver subclasses :class:`~tare.platforms.vendors.platform.VendorPlatform`: it says how to log in,
 what must be at the server, what machines boot, and how a virtual machine is created. It has

@@ -1,4 +1,4 @@
-"""What all hypervisors with a vendor's API offer, and what none of them does."""
+"""The common offer of all hypervisors with a vendor's API, and its limits."""
 
 from __future__ import annotations
 

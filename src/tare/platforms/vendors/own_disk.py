@@ -21,7 +21,7 @@ NOT_DROPPED = "Tare cannot drop the caches of a hypervisor that it reaches throu
 
 @dataclass(frozen=True)
 class Bus:
-    """How a machine's own disk is attached.
+    """The bus to which a machine's own disk is attached.
 
     Args:
         name: The device model in words, such as ``virtio-scsi``, as in a platform's statement.

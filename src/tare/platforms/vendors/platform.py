@@ -1,4 +1,4 @@
-"""What platforms with a vendor's API share: check the server, create a machine, switch it on."""
+"""The base of platforms with a vendor's API: check the server, create a machine, switch it on."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ S = TypeVar("S", bound=Session[Any])
 
 @dataclass(frozen=True)
 class ServerFindings:
-    """What was found at a server.
+    """The findings at a server.
 
     Args:
         reason: One sentence: the product and where it is.

@@ -13,7 +13,7 @@ from tare.platforms.vsphere.options import VsphereOptions
 
 @dataclass(frozen=True)
 class VmLocation:
-    """Where a virtual machine is created.
+    """The place where a virtual machine is created.
 
     Args:
         host: The ESXi host.

@@ -25,7 +25,7 @@ _ON_DATASTORE = re.compile(r"^\[[^\[\]]+\] \S.*\.(iso|vmdk)$")
 
 @dataclass(frozen=True)
 class CpuAllocation:
-    """What a VM gets of the host's CPUs (``ResourceAllocationInfo``); None: as vSphere does.
+    """A VM's allocation of the host's CPUs (``ResourceAllocationInfo``); None: vSphere's default.
 
     Args:
         reservation: What is kept for it, in MHz.

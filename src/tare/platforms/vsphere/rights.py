@@ -48,7 +48,7 @@ The others depend on what a machine has; a missing one is reported when a machin
 
 @dataclass(frozen=True)
 class Held:
-    """Which of the needed privileges on one kind of object an account has, and which it lacks."""
+    """The needed privileges on one kind of object that an account has, and those that it lacks."""
 
     has: tuple[str, ...]
     lacks: tuple[str, ...]

@@ -25,7 +25,7 @@ _COPY_S = 300.0
 
 @dataclass(frozen=True)
 class GuestDisks:
-    """What a domain has of disks.
+    """The disks of a domain.
 
     Args:
         file: The file of the host that is its own disk; None without one.

@@ -20,7 +20,7 @@ Value = str | int | Sequence[str]
 
 @dataclass(frozen=True)
 class Boots:
-    """What a domain boots, as paths on its host."""
+    """The files that a domain boots, as paths on its host."""
 
     kernel: Path
     initramfs: Path

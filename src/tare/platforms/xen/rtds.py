@@ -20,7 +20,7 @@ _VCPU = re.compile(r"\s(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s+(yes|no)\s*$")
 
 @dataclass(frozen=True)
 class Rtds:
-    """What a vCPU is granted: ``budget_us`` of every ``period_us``, and maybe left-over time."""
+    """A vCPU's grant: ``budget_us`` of every ``period_us``, and possibly left-over time."""
 
     period_us: int
     budget_us: int

@@ -133,7 +133,7 @@ async def pinned_cpus(host: Host, domain: int) -> Values:
 
 
 class Dom0Vcpus(XenSetting):
-    """How many of dom0's vCPUs are on; the last ones are turned off."""
+    """The number of dom0's vCPUs that are on; the last ones are turned off."""
 
     what = "dom0-vcpus"
     words = "Xen's number of dom0's vCPUs"
@@ -229,7 +229,7 @@ def setting_of(host: Host, details: Mapping[str, Any]) -> XenSetting:
 
 
 class RtdsGrant(Setting[dict[int, Rtds]]):
-    """What RTDS grants each vCPU of a domain; it ends with the domain.
+    """RTDS's grant for each vCPU of a domain; it ends with the domain.
 
     Args:
         host: The host.

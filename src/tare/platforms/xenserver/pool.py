@@ -1,4 +1,4 @@
-"""What Tare asks of a pool: objects by name, tasks, VMs, roles, and facts about a host.
+"""Requests to a pool: objects by name, tasks, VMs, roles, and facts about a host.
 
 The role that each call requires is ``allowed_roles`` in xen-api (ocaml/idl/datamodel.ml and
 datamodel_vm.ml), and is listed with each call in the vendors' Management API.

@@ -75,7 +75,7 @@ def all_impossible(
 
 @dataclass(frozen=True)
 class Unmoved:
-    """Why a disk did not move the bytes that were reported as read and written; empty if it did."""
+    """The reason why a disk did not move the reported bytes; empty if it did."""
 
     read: str = ""
     written: str = ""

@@ -1,4 +1,4 @@
-"""Which blocks one process runs, and when each of them may begin."""
+"""The blocks that one process runs, and when each of them may begin."""
 
 from __future__ import annotations
 

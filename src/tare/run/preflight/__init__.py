@@ -1,1 +1,1 @@
-"""What is found out, checked, built and calibrated before the first block."""
+"""Checks, builds and calibrations before the first block."""

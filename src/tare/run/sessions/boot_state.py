@@ -1,4 +1,4 @@
-"""Whether a boot of the computer is up, and how one boot is distinguished from another.
+"""The state of a boot of the computer: whether it is up, and what distinguishes it from others.
 
 A boot is identified by an id or by the time since when the computer runs, as words of one text.
 The time varies by seconds between readings: clocks are set, and some products derive it from the

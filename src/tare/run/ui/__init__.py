@@ -1,1 +1,1 @@
-"""What a user sees of a run on the terminal: live progress and estimates."""
+"""The display of a run on the terminal: live progress and estimates."""

@@ -44,7 +44,7 @@ IDLE_DOMAIN = 0x7FFF
 
 
 class Runstate(IntEnum):
-    """What a vCPU does (RUNSTATE_*, xen/include/public/vcpu.h)."""
+    """The state of a vCPU (RUNSTATE_*, xen/include/public/vcpu.h)."""
 
     RUNNING = 0
     RUNNABLE = 1
@@ -53,7 +53,7 @@ class Runstate(IntEnum):
 
 
 class Way(IntEnum):
-    """How a guest crosses into Xen, or back; Xen notes no way back of PV guests."""
+    """The way in which a guest enters Xen, or returns; Xen records no return of PV guests."""
 
     EXIT = 0
     ENTRY = 1

@@ -37,7 +37,7 @@ def vcpu_name(number: int) -> str:
 
 @dataclass(frozen=True)
 class XenSchedule:
-    """What Xen's scheduler did.
+    """The decisions of Xen's scheduler.
 
     Args:
         columns: The series, as :mod:`tare.events.host_schedule` describes it.
@@ -52,7 +52,7 @@ class XenSchedule:
 
 @dataclass
 class _Cpu:
-    """What one CPU was last seen to do."""
+    """The last known state of one CPU."""
 
     current: int | None = None
     left: tuple[int, Left, int] | None = None
