@@ -1,11 +1,11 @@
 """Gates: limits on how much an effect may change from one run to another.
 
-``switch latency-median < +5 %`` holds where the whole interval of the change lies within the limit,
-and fails where it lies wholly beyond. Between the two it is open: more blocks would tell.
+``switch latency-median < +5 %`` holds if the whole interval of the change is within the limit, and
+fails if the whole interval is beyond. Otherwise it is open: more blocks would decide it.
 
-A limit with a unit is absolute. With a sign, ``switch latency-median < +200 ns``, it is on the
-change of what the arm costs beside the baseline; without, ``switch latency-median < 3 us``, on the
-arm's own value in the run after. What is counted, and what is a share, has the unit 1:
+A limit with a unit is absolute. With a sign, ``switch latency-median < +200 ns``, it limits the
+change of the arm's cost against the baseline. Without a sign, ``switch latency-median < 3 us``, it
+limits the arm's own value in the second run. Counts and shares have the unit 1:
 ``net lost < 10 1``.
 """
 
@@ -34,10 +34,10 @@ from tare.study.reading.checking import closest
 from tare.units import DURATION_UNITS
 
 ERROR = 0.05
-"""How often any gate of a call may fail, or hold, though the truth is on the other side."""
+"""The rate at which any gate of a call may fail, or hold, against the truth."""
 
 WITHIN = "runs of one set-up may differ by as much: more runs would decide, more blocks would not"
-"""Why a gate is open that the two runs alone would decide."""
+"""The reason why a gate is open although the two runs alone would decide it."""
 
 Outcome = Literal["holds", "fails", "open"]
 
@@ -67,7 +67,7 @@ class Gate:
     """One limit.
 
     Args:
-        text: As it was written.
+        text: The text of the gate.
         workload: The study's label of the workload.
         metric: The metric.
         below: Whether the change must stay below the limit, or above it.
@@ -75,7 +75,7 @@ class Gate:
         arm: The arm; empty: each.
         scenario: The scenario; empty: each.
         floor: A change of the arm's value, in its unit, that never matters.
-        share: A relative change that never matters; of both the greater one counts.
+        share: A relative change that never matters; the greater of both counts.
         unit: SI unit of an absolute limit; empty: relative.
         value: Whether the limit is on the value itself, not on its change.
     """
@@ -104,19 +104,19 @@ class Gate:
 
 @dataclass(frozen=True)
 class Checked:
-    """One gate held against one change.
+    """The check of one gate against one change.
 
     Args:
         gate: The gate.
-        change: The change that it is about.
-        limit: On the scale of the change, or of ``value``.
-        outcome: What came out.
-        value: Where the gate is about the value itself, its interval in the metric's unit.
+        change: Its change.
+        limit: The limit on the scale of the change, or of ``value``.
+        outcome: The outcome.
+        value: The interval of the value in the metric's unit, if the gate limits the value itself.
         at: The value.
-        reason: Why it is open although its interval alone would decide; empty: nothing else is.
+        reason: Why it is open although its interval alone would decide; empty: no other reason.
         by_floor: Whether the limit is that of a floor, which is farther than the gate's own.
-        runs: What the interval includes of the variation between runs, as the end of a sentence;
-            empty where time counts instructions, as runs do not differ by themselves then.
+        runs: The variation between runs that the interval includes, as the end of a sentence; empty
+            if time counts instructions, because such runs do not differ by themselves.
     """
 
     gate: Gate
@@ -131,7 +131,7 @@ class Checked:
 
 
 def parse_gate(text: str, floor: float = 0.0, share: float = 0.0) -> Gate:
-    """Return the gate that a text says.
+    """Return the gate that a text describes.
 
     Args:
         text: Such as ``switch latency-median of kvm < +5 %``.
@@ -139,7 +139,7 @@ def parse_gate(text: str, floor: float = 0.0, share: float = 0.0) -> Gate:
         share: A relative change that never matters.
 
     Raises:
-        InputError: It says none; says what to write.
+        InputError: It does not describe a gate; the message has the form to write.
     """
     found = _GATE.fullmatch(text.strip())
     if found is None:
@@ -169,9 +169,9 @@ def parse_gate(text: str, floor: float = 0.0, share: float = 0.0) -> Gate:
 
 
 def unfit_reason(before: Comparison, after: Comparison) -> str:
-    """Return why no gate is decided by two runs: a host of theirs was not fit for measuring.
+    """Return why two runs decide no gate, if a host of theirs was not fit for measuring.
 
-    Empty where both were fit. Where time counts instructions, the host's state changes no result.
+    Empty if both were fit. If time counts instructions, the host's state does not affect results.
     """
     found = [
         f"the host of the run {when} was not fit for measuring: {words}"
@@ -192,12 +192,12 @@ def check(
     accept_unfit: bool = False,
     variation: RunVariation = ASSUMED,
 ) -> tuple[Checked, ...]:
-    """Hold all gates of one call against two runs; they are one family.
+    """Check all gates of one call against two runs; they are one family.
 
-    Each side of each interval errs in at most `ERROR` ÷ checks, so that any gate at all is
-    wrongly failed, or wrongly passed, in at most `ERROR` of calls (Bonferroni). Intervals include
-    the variation between runs. Where both runs are of deterministic labs and too short for an
-    interval, the range of their blocks is held against the limit instead, which has no such error.
+    Each side of each interval errs in at most `ERROR` ÷ checks, so that some gate wrongly fails, or
+    wrongly holds, in at most `ERROR` of calls (Bonferroni). Intervals include the variation between
+    runs. If both runs are of deterministic labs and too short for an interval, the range of their
+    blocks is compared with the limit instead. This has no such error.
 
     Args:
         before: The first run.
@@ -208,8 +208,8 @@ def check(
         variation: How far runs of one set-up differ; by default an assumed share.
 
     Raises:
-        InputError: A gate is about nothing that both runs have; says what there is. Or an arm that
-            it is about has values in the first run and none in the second: what died passes none.
+        InputError: No change that both runs have matches a gate; the message lists the known ones.
+            Or a gate's arm has values only in the first run: a crashed arm never passes a gate.
     """
     found = changes(before, after, 1 - 2 * ERROR)
     for gate in gates:
@@ -258,7 +258,7 @@ def _about_nothing(gate: Gate, found: Sequence[Change]) -> InputError:
 
 
 def _require_every_arm(gate: Gate, before: Comparison, after: Comparison) -> None:
-    """See that nothing that a gate is about was lost from the first run to the second."""
+    """Check that no arm of a gate has lost its values from the first run to the second."""
     there = {(effect.key, effect.arm) for effect in after.effects}
     lost = [
         f"{effect.arm} in {effect.key.scenario}"
@@ -275,7 +275,7 @@ def _require_every_arm(gate: Gate, before: Comparison, after: Comparison) -> Non
 
 
 def _require_unit(gate: Gate, about: Sequence[Change]) -> None:
-    """See that an absolute limit is in the unit of what it limits."""
+    """Check that an absolute limit is in the unit of its metric."""
     units = sorted({change.before.unit for change in about})
     if gate.unit and units != [gate.unit]:
         raise InputError(
@@ -284,7 +284,7 @@ def _require_unit(gate: Gate, about: Sequence[Change]) -> None:
 
 
 def _checked(gate: Gate, change: Change, variation: RunVariation | None) -> Checked:
-    """Return what came out for one change.
+    """Return the result of a gate for one change.
 
     Args:
         gate: The gate.
@@ -302,11 +302,11 @@ def _checked(gate: Gate, change: Change, variation: RunVariation | None) -> Chec
 
 
 def _doubt(checked: Checked) -> str:
-    """Return why its interval decides nothing, or why it may not.
+    """Return why its interval does not decide, or must not.
 
-    A gate does not hold where failed cells may have been the slow ones, where an arm has slow
-    boots, or where blocks hang together. It does not fail where lost cells may have made the
-    change look so: the arm's in the run before, or the baseline's in the run after.
+    A gate does not hold if failed cells may have been the slow ones, if an arm has slow boots, or
+    if blocks are correlated. It does not fail if the change may come from lost cells: the arm's in
+    the first run, or the baseline's in the second.
     """
     change, gate = checked.change, checked.gate
     if checked.outcome == "fails" and not gate.value:
@@ -333,7 +333,7 @@ def _doubt(checked: Checked) -> str:
 
 
 def _by_interval(gate: Gate, change: Change, variation: RunVariation | None = None) -> Checked:
-    """Return what the interval alone decides.
+    """Return the outcome by the interval alone.
 
     Args:
         gate: The gate.
@@ -350,7 +350,7 @@ def _by_interval(gate: Gate, change: Change, variation: RunVariation | None = No
         change = with_variation(change, variation)
     value = change.value
     even = 1.0 if change.ratio else 0.0
-    # A ratio of effects tells a change as a share of the arm's value; so are absolute limits told.
+    # A ratio of effects is a change as a share of the arm's value: convert absolute limits to it.
     scale = (1 / value if value > 0 else math.inf) if change.ratio else 1.0
     own = gate.limit * scale if gate.unit else gate.limit * (1.0 if change.ratio else value)
     share = gate.share * (1.0 if change.ratio else value)
@@ -362,10 +362,10 @@ def _by_interval(gate: Gate, change: Change, variation: RunVariation | None = No
 
 
 def _own(effect: Effect, confidence: float) -> tuple[float, Interval]:
-    """Return an arm's own value and its interval; infinite where too few blocks bound it."""
+    """Return an arm's own value and its interval; infinite if there are too few blocks."""
     summary = effect.arm_summary
     values = [block.value for block in summary.blocks]
-    # The median of what is not there at all in most boots is 0, whatever there is in the rest.
+    # If most boots have no event, the median is 0, whatever the others have.
     means = summary.kind == "typical" or effect.seldom
     if means and len(values) > 1:
         error = error_of_mean(values, confidence)
@@ -385,7 +385,7 @@ def _outcome(gate: Gate, low: float, high: float, limit: float) -> Outcome:
 
 
 def worst(checked: Sequence[Checked]) -> Outcome:
-    """Return what a call ends with: ``fails`` where any does, else ``open``, else ``holds``."""
+    """Return the outcome of a call: ``fails`` if any gate does, else ``open``, else ``holds``."""
     outcomes = {one.outcome for one in checked}
     order: tuple[Outcome, ...] = ("fails", "open", "holds")
     return next(outcome for outcome in order if outcome in outcomes)

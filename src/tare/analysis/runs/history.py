@@ -27,12 +27,12 @@ class Turn:
         before: Identity of the last run before it.
         after: Identity of the first run after it.
         earliest: Identity of the first run after it, if it was as early as the runs allow.
-        latest: If it was as late: the change is between these as often as ``History.confidence``.
-        started_at: When that began, in seconds since the epoch.
+        latest: The same if it was as late: the change is between both with `History.confidence`.
+        started_at: When the run ``after`` began, in seconds since the epoch.
         change: Ratio of the costs (geometric mean of runs) after and before, until the next one.
         low: Lower end of its interval, runs being the unit.
         high: Upper end.
-        p: That chance makes any effect of the arm change so much.
+        p: The probability that chance makes any effect of the arm change so much.
     """
 
     before: str
@@ -56,9 +56,8 @@ class Line(OfMetric):
         arm: The arm.
         emulated: Whether any run's effect is marked so.
         runs: Identities of the runs, in order of time.
-        effects: The cost against the baseline in each: the ratio, turned over where more is
-            better.
-        turns: Where it changed.
+        effects: The cost against the baseline in each run: the ratio, inverted if more is better.
+        turns: Its changes.
     """
 
     key: Key
@@ -72,16 +71,16 @@ class Line(OfMetric):
 
 @dataclass(frozen=True)
 class History:
-    """What many runs tell over time.
+    """The changes over many runs of one study.
 
     Args:
         baseline: The arm that all are compared with.
         runs: Identities of all runs, in order of time.
         lines: The headline effects.
-        level: How often a change is declared for an arm that did not change.
-        confidence: The confidence of the changes' intervals, and of their places.
-        without_ratio: By headline effect, the number of runs in which a value was 0, so that there
-            is no ratio: these runs are skipped.
+        level: The rate at which a change is declared for an arm that did not change.
+        confidence: The confidence of the changes' intervals, and of their positions.
+        without_ratio: For each headline effect, the number of runs in which a value was 0. These
+            runs are skipped, because they have no ratio.
     """
 
     baseline: str
@@ -93,13 +92,13 @@ class History:
 
 
 def history(comparisons: Sequence[Comparison], level: float = LEVEL) -> History:
-    """Return where headline effects changed over runs; those of one arm are one family.
+    """Return the changes of headline effects over runs; those of one arm are one family.
 
-    Only effects are looked at, never values of different runs.
+    Only effects are used, never raw values of different runs.
 
     Args:
         comparisons: One of each run, in any order.
-        level: Familywise error of each arm.
+        level: Familywise error rate of each arm.
 
     Raises:
         InputError: The runs are too few, of different studies, or have different baselines.
@@ -128,7 +127,7 @@ def history(comparisons: Sequence[Comparison], level: float = LEVEL) -> History:
                 effects.setdefault((effect.arm, effect.key), []).append((comparison, effect))
             else:
                 zeros[effect.arm, effect.key] += 1
-    # What the same runs have is shuffled together.
+    # Effects of the same runs are shuffled together.
     families: dict[tuple[str, tuple[str, ...]], list[Key]] = {}
     for (arm, key), found in effects.items():
         runs = tuple(comparison.runs[0].run for comparison, _ in found)

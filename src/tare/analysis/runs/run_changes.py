@@ -1,7 +1,7 @@
-"""Run against run: how the arms' effects differ, and never how raw values do.
+"""Changes of the arms' effects from one run to another.
 
-What a run's host, day and room do to all arms alike is in its baseline too, and cancels in the
-effect. Values of different runs are never compared with each other.
+Influences of a run's host, day and room on all arms are in its baseline too, and cancel in the
+effect. Raw values of different runs are never compared with each other.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tare.analysis.statistics.resolution import NANOSECOND, log_widening
 from tare.errors import InputError
 
 SPOILS = frozenset({"failures", "baseline-failures", "serial", "slow-boots", "together"})
-"""Flags of an effect that forbid to tell its change as none."""
+"""Flags of an effect that rule out that its change is declared none."""
 
 
 def about_two_runs(before: Comparison, after: Comparison) -> str:
-    """Return that what is found holds for these two runs; empty where time counts instructions.
+    """Return in words that results hold for these two runs; empty if time counts instructions.
 
-    Intervals of a change know how far blocks of a run differ, not how far runs do. With runs of one
-    set-up that differ by 1 %, and boots that do by 1 %, a change is declared in nine of ten pairs.
+    Intervals of a change include how far blocks of a run differ, but not how far runs differ. If
+    runs of one set-up differ by 1 %, and boots by 1 %, a change is declared in nine of ten pairs.
     """
     if all(run.counts_instructions for run in (*before.runs, *after.runs)):
         return ""
@@ -46,18 +46,18 @@ def about_two_runs(before: Comparison, after: Comparison) -> str:
 
 @dataclass(frozen=True)
 class Change:
-    """How one effect differs between two runs.
+    """The change of one effect between two runs.
 
     Args:
         before: The effect in the first run.
-        after: In the second.
-        change: Of ratios their ratio (1.05: 5 % more); of differences their difference.
-        low: Lower end of the change's interval, with what a clock's steps hide in either run;
-            below anything where a run has too few blocks for any verdict.
+        after: The effect in the second run.
+        change: The ratio of two ratios (1.05: 5 % more), or the difference of two differences.
+        low: Lower end of the change's interval, extended by what a clock's steps hide in either
+            run; minus infinity if a run has too few blocks for any verdict.
         high: Upper end.
-        confidence: Of that interval.
-        ranged: Whether the ends are the least and the greatest that any two blocks of the two runs
-            differ by, and no interval: both runs count instructions and have few blocks.
+        confidence: The confidence of that interval.
+        ranged: Whether the ends are not an interval, but the least and the greatest difference of
+            any two blocks of the two runs: both runs count instructions and have few blocks.
     """
 
     before: Effect
@@ -85,21 +85,21 @@ class Change:
 
     @property
     def value(self) -> float:
-        """The arm's own value before, 0 or more; of what is often not there at all the mean."""
+        """The arm's own value before, 0 or more; the mean for events that many boots lack."""
         summary = self.before.arm_summary
         return abs(summary.mean if self.before.seldom or self.after.seldom else summary.centre)
 
     @property
     def looks_worse(self) -> bool:
-        """Whether it is for the worse, of what has a better direction."""
+        """Whether it is for the worse; False if no direction is better."""
         return (self.change > (1.0 if self.ratio else 0.0)) == (self.before.better != "higher")
 
     @property
     def flattered(self) -> str:
-        """Return which lost cells may have made it look as it does; empty where none were lost.
+        """Return in words which lost cells may have caused the change; empty if none were lost.
 
-        Slow cells may be what fails: a change looks worse than it is where the arm lost some
-        before, or its baseline after; and better where it was the other way round.
+        Slow cells may be the ones that fail. A change looks worse than it is if the arm lost some
+        before, or its baseline after, and better in the opposite case.
         """
         first, second = ("failures", "baseline-failures")
         if not self.looks_worse:
@@ -120,7 +120,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Pooled:
-    """What several runs say together of one effect, as ratios."""
+    """One effect pooled over several runs, as ratios."""
 
     effects: tuple[Effect, ...]
     together: Together
@@ -160,14 +160,14 @@ def effects_alone(comparison: Comparison) -> Comparison:
 def changes(
     before: Comparison, after: Comparison, confidence: float, *, ranges: bool = False
 ) -> tuple[Change, ...]:
-    """Return how each effect that both runs have differs between them.
+    """Return the change of each effect that both runs have.
 
     Args:
         before: The first run.
         after: The second.
         confidence: Nominal coverage of each interval.
         ranges: Whether runs in deterministic labs with too few blocks for an interval have the
-            range of their blocks in place of it.
+            range of their blocks instead.
 
     Raises:
         InputError: The runs have different baselines.
@@ -187,21 +187,21 @@ def _change(before: Effect, after: Effect, confidence: float, ranges: bool) -> C
     samples = _sample(before, ratio), _sample(after, ratio)
     shift = mean_shift if before.kind == "typical" else rank_shift
     if before.seldom or after.seldom:
-        # The median of what is not there in most boots is 0, however much there is in the rest.
+        # If most boots have no event, the median is 0, however many the others have.
         shift = seldom_shift
     change, low, high = shift(*samples, confidence)
     fewest = min(before.blocks, after.blocks)
     ranged = ranges and 2 <= fewest < least_blocks(LEVEL)
     if ranged:
-        # Chance has hardly a part in it: what two blocks may differ by is what they do differ by.
+        # Chance hardly contributes: the possible differences of two blocks are the observed ones.
         low, high = min(samples[1]) - max(samples[0]), max(samples[1]) - min(samples[0])
     elif fewest < least_blocks(LEVEL):
-        # A narrow interval of so short a run would pretend, as it would for an effect.
+        # A narrow interval of so short a run would mislead, as it would for an effect.
         low, high = -math.inf, math.inf
     hidden = hidden_by_clock(before, ratio, counted=ranged) + hidden_by_clock(
         after, ratio, counted=ranged
     )
-    # Blocks of a run that hang together tell less of it than so many would.
+    # Correlated blocks of a run have less information than as many independent ones.
     wider = max(before.widened, after.widened)
     low, high = (change + wider * (end - change) for end in (low, high))
     ends = (change, low - hidden, high + hidden)
@@ -214,7 +214,7 @@ def _ratio(logarithm: float) -> float:
 
 
 def hidden_by_clock(effect: Effect, ratio: bool, *, counted: bool = False) -> float:
-    """Return by how much an effect's end may be off because of the steps of a clock.
+    """Return how far an effect's end may be off because of the steps of a clock.
 
     Args:
         effect: The effect.
@@ -224,7 +224,7 @@ def hidden_by_clock(effect: Effect, ratio: bool, *, counted: bool = False) -> fl
     """
     sides = effect.arm_summary.blocks, effect.baseline_summary.blocks
     # A counted clock steps by a nanosecond each instruction (QEMU's -icount shift=0). Values that
-    # are the same in all boots, as they are there, would be taken for those of a coarse one.
+    # are the same in all boots, as they are there, would look like those of a coarse clock.
     step = (NANOSECOND if effect.unit == "s" else 0.0) if counted else effect.step
     if not step or not ratio:
         return step
@@ -238,15 +238,15 @@ def _sample(effect: Effect, ratio: bool) -> list[float]:
         return [math.log(value) for value in values]
     if effect.scale == "difference":
         return values
-    # The other run has zeros, so differences are compared: a ratio's are reckoned back.
+    # The other run has zeros, so differences are compared: compute them for a ratio.
     arm = {(b.run, b.block): b.value for b in effect.arm_summary.blocks}
-    # Of rounds of sessions no summary has values of their own.
+    # Summaries have no values of rounds of sessions.
     mean = effect.arm_summary.mean
     return [arm.get((b.run, b.block), mean) * (1 - 1 / b.value) for b in effect.block_effects]
 
 
 def pooled(comparisons: Sequence[Comparison], confidence: float) -> tuple[Pooled, ...]:
-    """Return what several runs say together, with a term for the run.
+    """Return the effects pooled over several runs, with a term for the run.
 
     Args:
         comparisons: One of each run, two or more.
@@ -276,7 +276,7 @@ def _together(effects: Sequence[Effect], confidence: float) -> Together:
 
 
 def require_same_baseline(comparisons: Sequence[Comparison]) -> None:
-    """See that effects of these runs are against the same arm.
+    """Check that effects of these runs are against the same arm.
 
     Raises:
         InputError: They are not.

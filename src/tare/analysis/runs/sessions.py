@@ -1,9 +1,9 @@
-"""A run in sessions: what is measured in one boot of a computer, against what is in another.
+"""A run in sessions: arms of one boot of a computer against arms of another boot.
 
 Two arms of different boots are never up at once, so within one round of sessions arm and session
-cannot be told apart: all that the computer was like for a while is in their ratio. A round is then
-one observation, whatever number of blocks it has. Arms of one boot share their sessions, and are
-compared block by block as ever.
+cannot be separated: their ratio includes the computer's condition at the time. A round is then one
+observation, whatever its number of blocks. Arms of one boot share their sessions, and are compared
+block by block as usual.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ IN_ROUNDS = ", in rounds"
 
 @dataclass(frozen=True)
 class InSessions:
-    """Which blocks of runs are one observation, where arms of different boots are compared.
+    """The blocks of runs that are one observation if arms of different boots are compared.
 
     Args:
-        boots: The boot of each arm; an arm that stands for two, as a baseline with its twin, too.
-        rounds: By block the round that it is of. Rounds that share a boot of the computer are one.
+        boots: The boot of each arm, including the common name of a baseline and its twin.
+        rounds: The round of each block. Rounds that share a boot of the computer are one.
     """
 
     boots: Mapping[str, str]
@@ -43,10 +43,10 @@ class InSessions:
         return self.boots.get(arm, "") != self.boots.get(other, "")
 
     def pair(self, key: Key, measured: Measured, arm: str, baseline: str) -> Pair | None:
-        """Return two arms of different boots as a pair, round by round; None: they share none.
+        """Return two arms of different boots as a pair, round by round; None: they share no round.
 
         Args:
-            key: What is compared.
+            key: The key of the comparison.
             measured: Its values.
             arm: The arm.
             baseline: The other arm.
@@ -55,7 +55,7 @@ class InSessions:
         return found and replace(found, each="round")
 
     def round_by_round(self, measured: Measured) -> Measured:
-        """Return the same values with each round as one block, whose blocks are its repeats."""
+        """Return the same values with each round as one block, and its blocks as repeats."""
         found = replace(measured, arms={})
         for arm, blocks in measured.arms.items():
             rounds: dict[BlockId, Block] = {
@@ -67,22 +67,22 @@ class InSessions:
         return found
 
     def session_of(self, block: BlockId) -> Hashable:
-        """Return what the blocks of one session have in common, among those of one arm."""
+        """Return an identity that an arm's blocks of one session share."""
         return self.rounds.get(block, block)
 
 
 def in_sessions(runs: Sequence[RunData], pooled: Mapping[str, tuple[str, str]]) -> InSessions:
-    """Return which blocks of runs belong together; of runs without sessions none do.
+    """Return the blocks of runs that belong together; none for runs without sessions.
 
     Args:
         runs: The runs.
-        pooled: By what they are called together: a baseline and its twin, of one boot.
+        pooled: A baseline and its twin, of one boot, by the name of both together.
     """
     boots: dict[str, str] = {}
     rounds: dict[BlockId, BlockId] = {}
     for run in runs:
         boots |= {arm: each.boot for each in run.sessions for arm in each.cells}
-        # Of another name than blocks: what is flipped in tests is the one or the other.
+        # Named differently from blocks: tests flip either rounds or blocks.
         name = f"{run.run}{IN_ROUNDS}"
         of_run = rounds_of_blocks(run.sessions)
         rounds |= {(run.run, block): (name, round_) for block, round_ in of_run.items()}
@@ -91,13 +91,13 @@ def in_sessions(runs: Sequence[RunData], pooled: Mapping[str, tuple[str, str]]) 
 
 
 def independent_rounds(sessions: Sequence[SessionResult]) -> dict[int, int]:
-    """Return for each round the first of those that it cannot be held apart from.
+    """Return for each round the first of those that it is not independent of.
 
-    Where the computer was not booted between two sessions, they are one, and so are their rounds:
-    what that boot was like is in both.
+    If the computer was not booted between two sessions, they are one, and so are their rounds: both
+    have the same boot's condition.
 
     Args:
-        sessions: Those that were begun.
+        sessions: The sessions that were begun.
     """
     one = {each.round: each.round for each in sessions}
 
@@ -118,17 +118,17 @@ def independent_rounds(sessions: Sequence[SessionResult]) -> dict[int, int]:
 
 
 def rounds_of_blocks(sessions: Sequence[SessionResult]) -> dict[int, int]:
-    """Return by block the round, or the first of the rounds that are one, which it is of."""
+    """Return the round of each block, or the first of the rounds that are one."""
     one = independent_rounds(sessions)
     return {block: one[each.round] for each in sessions for block in each.blocks}
 
 
 def by_round(of_blocks: Iterable[tuple[B, T]], rounds: Mapping[B, B]) -> dict[B, list[T]]:
-    """Return what blocks have, gathered by round; blocks that are of none are left out.
+    """Return the values of blocks by round; blocks without a round are left out.
 
     Args:
-        of_blocks: Each block with what it has.
-        rounds: By block the round that it is of.
+        of_blocks: Each block with its value.
+        rounds: The round of each block.
     """
     found: dict[B, list[T]] = {}
     for block, has in of_blocks:
@@ -140,11 +140,11 @@ def by_round(of_blocks: Iterable[tuple[B, T]], rounds: Mapping[B, B]) -> dict[B,
 def values_in_rounds(
     values: Iterable[Value], sessions: Sequence[SessionResult]
 ) -> tuple[list[Value], int]:
-    """Return values with their round in place of their block, and how many rounds there are.
+    """Return values with their round instead of their block, and the number of rounds.
 
     Args:
         values: Headline values of a run in sessions.
-        sessions: Those that were begun.
+        sessions: The sessions that were begun.
     """
     rounds = rounds_of_blocks(sessions)
     gathered = by_round(((each.block, each) for each in values), rounds)
@@ -160,7 +160,7 @@ def measured_in_turn(sessions: Sequence[SessionResult]) -> tuple[SessionResult, 
 
 
 def sooner_than_planned(sessions: Sequence[SessionResult]) -> list[tuple[int, int]]:
-    """Return which session was measured before one that was next in the plan, both by number."""
+    """Return each session that was measured before the planned next one, with both numbers."""
     return [
         (each.number, each.goes[0].planned)
         for each in measured_in_turn(sessions)
@@ -169,7 +169,7 @@ def sooner_than_planned(sessions: Sequence[SessionResult]) -> list[tuple[int, in
 
 
 def session_notes(run: RunData) -> list[str]:
-    """Return what cannot be separated in a run in sessions, and how it differs from its plan.
+    """Return notes on a run in sessions: inseparable effects, and differences from its plan.
 
     Args:
         run: Any run; one without sessions has no notes.
@@ -209,7 +209,7 @@ def _inseparable(run: RunData) -> list[str]:
 
 
 def _orders(run: RunData) -> list[str]:
-    """Return that what drifts does not cancel out, where a boot was first more often."""
+    """Return a note that drift does not cancel out if one boot was first more often."""
     first: dict[int, str] = {}
     whole = _whole_rounds(run)
     for each in measured_in_turn(run.sessions):
