@@ -294,7 +294,7 @@ def test_each_ratio_is_to_the_baseline_on_the_same_host(tmp_path: Path) -> None:
     assert found["far", "bare@there"] == pytest.approx(1.1, rel=0.03)
     against = {verdict.arm: verdict.sentence for verdict in comparison.arm_verdicts}
     assert against["far"].startswith("far against bare@there: ")
-    assert not any("told apart" in note for note in comparison.notes)
+    assert not any("cannot be separated" in note for note in comparison.notes)
 
 
 def test_identical_arms_show_their_difference_on_each_host(tmp_path: Path) -> None:
@@ -339,6 +339,6 @@ def test_arm_without_a_baseline_on_its_host_is_noted(tmp_path: Path) -> None:
     found = {(e.arm, e.baseline): e.estimate for e in comparison.effects}
     assert found["far", "bare"] == pytest.approx(2.2, rel=0.03)
     assert (
-        "far ran on there, where the baseline bare could not run: what the arm costs and what the "
-        "host is cannot be told apart." in comparison.notes
+        "far ran on there, where the baseline bare could not run: the arm's cost and the host's "
+        "influence cannot be separated." in comparison.notes
     )

@@ -183,7 +183,7 @@ def test_run_is_not_resumed_on_fewer_cpus_unless_accepted(
     assert "its max vcpus: 1, and was" in resumed["changed"][1]
     first = of_type(folder, "cell_started")[0]["cell"]
     assert sum(e["cell"] == first for e in of_type(folder, "cell_started")) == 2
-    assert "was gone on with" in (folder / "report.html").read_text()
+    assert "was continued" in (folder / "report.html").read_text()
 
 
 @pytest.mark.parametrize("recorded", [True, False])

@@ -71,11 +71,11 @@ def arm_verdict(
         if found:
             parts.append(f"{word} in {_count(found, effects)}{_which(found, effects)}{rest}")
     name = marked(arm, emulated=emulated)
-    said = ", ".join(parts) if parts else "no headline metric was measured in shared blocks"
+    results = ", ".join(parts) if parts else "no headline metric was measured in shared blocks"
     return ArmVerdict(
         arm=arm,
         emulated=emulated,
-        sentence=f"{name} against {baseline}: {said}.",
+        sentence=f"{name} against {baseline}: {results}.",
         worse=len(of["worse"]),
         better=len(of["better"]),
         equivalent=len(of["equivalent"]),
@@ -121,7 +121,7 @@ def aa_notes(
         if (e.key, e.arm) in before and e.verdict != before[e.key, e.arm]
     ]
     if not changed:
-        return [f"{text} No headline verdict hangs on whether the twin's boots count."]
+        return [f"{text} No headline verdict depends on whether the twin's boots count."]
     rest = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
     return [text, f"Verdicts with and without the twin's boots: {'; '.join(changed[:5])}{rest}."]
 
@@ -150,7 +150,7 @@ def _which(some: Sequence[Effect], every: Sequence[Effect]) -> str:
 def _extreme(effects: Sequence[Effect], tests: int) -> str:
     """Name the farthest of several effects, with the interval that holds for all tests at once.
 
-    Its estimate alone is no bound: the greatest of many estimates is more than its own truth.
+    Its estimate alone is not a bound: the greatest of many estimates exceeds its true value.
     """
     with_cost = [(abs(e.overhead), e) for e in effects if e.overhead is not None]
     if not with_cost:
@@ -203,7 +203,7 @@ def notes_on(runs: Sequence[RunData], blocks: int, level: float) -> tuple[str, .
     for run in runs:
         name = f"Run {run.run}" if len(runs) > 1 else "The run"
         if run.ended is None:
-            notes.append(f"{name} has not ended; `tare resume {run.folder}` goes on with it.")
+            notes.append(f"{name} has not ended; `tare resume {run.folder}` continues it.")
         elif run.ended != "complete":
             because = f": {run.end_reason}" if run.end_reason else ""
             notes.append(f"{name} {run.ended} before it was complete{because}.")
@@ -228,14 +228,14 @@ def notes_on(runs: Sequence[RunData], blocks: int, level: float) -> tuple[str, .
             if platform.usable and platform.mark and not platform.mark.startswith(ITSELF)
         ]
         notes += [
-            f"{platform.arm} is a machine that exists, measured as it was found: what was not "
-            f"controlled of it is listed under what ran."
+            f"{platform.arm} is a machine that exists, measured unchanged: what Tare did not "
+            f"control is listed under what ran."
             for platform in run.platforms
             if platform.usable and platform.uncontrolled
         ]
         notes += [
-            f"{arm} ran on {host}, where the baseline {run.baseline} could not run: what the arm "
-            "costs and what the host is cannot be told apart."
+            f"{arm} ran on {host}, where the baseline {run.baseline} could not run: the arm's "
+            "cost and the host's influence cannot be separated."
             for arm, host in run.apart_from_baseline.items()
         ]
     notes += cpus_changed(runs)
@@ -290,7 +290,7 @@ def arms_ended(runs: Sequence[RunData]) -> tuple[str, ...]:
 def _broken(run: str, each: Break) -> str:
     where = f"After block {each.block}" if each.block else "Before its first block ended"
     return (
-        f"{where} {run[0].lower() + run[1:]} was gone on with (`--accept`) though something had "
+        f"{where} {run[0].lower() + run[1:]} was continued (`--accept`) although something had "
         f"changed: {'; '.join(each.changed)}. Blocks are compared within themselves only."
     )
 

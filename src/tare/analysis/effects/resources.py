@@ -206,7 +206,7 @@ def resource_costs(
 def cache_resources(
     members: Mapping[tuple[str, ResourceName], Iterable[Key]], named: Mapping[What, ShownAs]
 ) -> frozenset[ResourceName]:
-    """Return the resources of which only arrays that a cache holds were measured, in any arm.
+    """Return the resources that were only measured with arrays that fit a cache, in any arm.
 
     All arms of a report then have the same word for the resource.
     """

@@ -53,7 +53,7 @@ class Change:
         after: The effect in the second run.
         change: The ratio of two ratios (1.05: 5 % more), or the difference of two differences.
         low: Lower end of the change's interval, extended by what a clock's steps hide in either
-            run; minus infinity if a run has too few blocks for any verdict.
+            run; unbounded if a run has too few blocks for any verdict.
         high: Upper end.
         confidence: The confidence of that interval.
         ranged: Whether the ends are not an interval, but the least and the greatest difference of

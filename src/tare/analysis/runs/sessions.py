@@ -148,10 +148,10 @@ def values_in_rounds(
     """
     rounds = rounds_of_blocks(sessions)
     gathered = by_round(((each.block, each) for each in values), rounds)
-    told = [
+    in_rounds = [
         each._replace(block=round_) for round_, of_round in gathered.items() for each in of_round
     ]
-    return told, len(set(rounds.values()))
+    return in_rounds, len(set(rounds.values()))
 
 
 def measured_in_turn(sessions: Sequence[SessionResult]) -> tuple[SessionResult, ...]:

@@ -34,7 +34,7 @@ of a small report's time."""
 
 
 def slow_boots(logs: ArrayLike) -> NDArray[np.bool_]:
-    """Return which boots of which arm are slow.
+    """Return the slow boots of each arm.
 
     A boot must differ from its arm's other boots, and from the other arms of its block (their
     median; with two arms the value nearer to 0). So a slow *block* is not a slow boot of any arm.
