@@ -35,7 +35,7 @@ ALLOWED = {
     ("platforms/imported/kubevirt.py", "hyperv"): "a part of KubeVirt's, not a platform",
     ("platforms/imported/libvirt_xml.py", "qemu"): "a type of libvirt's, not a platform",
     ("platforms/imported/ovf.py", "xen"): "a type of XenServer's, not a platform",
-    ("platforms/ssh/shown.py", "xen"): "the hypervisor that a machine shows, not a platform",
+    ("platforms/ssh/inspection.py", "xen"): "the hypervisor that a machine shows, not a platform",
     ("run/hosts/", "xen"): "the hypervisor that a host is booted with, not a platform",
     ("run/lifecycle/session.py", "ssh"): "how a host is reached, not a platform",
     ("study/reading/hosting.py", "ssh"): "how a host is reached, not a platform",

@@ -46,10 +46,10 @@ from tare.platforms.linux.scheduling import Scheduled
 from tare.platforms.linux.toolbox import tree_environment
 from tare.platforms.qemu.carrier import find_carrier
 from tare.platforms.scheduling import NOTHING
+from tare.platforms.ssh.connection import UNDOERS, Reached, reached
+from tare.platforms.ssh.inspection import Look, look, uncontrolled
 from tare.platforms.ssh.machine import SshMachine
 from tare.platforms.ssh.options import ANY, SshArmOptions
-from tare.platforms.ssh.reached import UNDOERS, Reached, reached
-from tare.platforms.ssh.shown import Look, look, uncontrolled
 from tare.study.model.notes import ITSELF
 from tare.units import format_size
 
