@@ -271,7 +271,7 @@ class EventLog:
         self._size += whole
 
     def _require_name(self) -> None:
-        """See that what is written can be found: a removed file takes everything, to no end."""
+        """Check that the open file still has a name: whatever goes to a removed file is lost."""
         if not os.fstat(self._file.fileno()).st_nlink:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._file.name)
 

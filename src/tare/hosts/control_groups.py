@@ -56,7 +56,7 @@ class ControlGroup(Resource):
     """A control group that Tare made, with all processes and groups in it.
 
     Args:
-        host: Where it is.
+        host: The host that has it.
         path: Its folder.
         made: Whether something else makes it, such as a container's runtime or a killed run.
     """

@@ -18,7 +18,7 @@ class Interface(Resource):
     """A network interface.
 
     Args:
-        host: Where it is.
+        host: The host that has it.
         name: Its name.
         make: Creates it.
     """

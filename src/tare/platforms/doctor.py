@@ -153,7 +153,7 @@ class TracingFinding(BaseModel):
 
     Args:
         usable: Whether it was recorded for a moment.
-        reason: What was found, in one sentence.
+        reason: The finding in one sentence.
         hint: What to do; empty if nothing.
     """
 

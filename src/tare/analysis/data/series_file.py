@@ -44,7 +44,7 @@ def read_pieces(entry: SeriesEntry, name: str, step: int) -> Iterator[NDArray[An
 
 
 def require_recorded(entry: SeriesEntry) -> None:
-    """See that a series' file is the one that was recorded.
+    """Check that a series' file is the one that was recorded.
 
     Raises:
         UnreadableSeries: It is not.

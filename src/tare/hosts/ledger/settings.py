@@ -198,7 +198,7 @@ class FileSetting(Setting[str]):
     """A setting that is a file, such as those below /proc and /sys.
 
     Args:
-        host: Where it is.
+        host: The host that has it.
         path: The file.
     """
 
@@ -244,7 +244,7 @@ class ChoiceSetting(FileSetting):
     the options of a tracer do.
 
     Args:
-        host: Where it is.
+        host: The host that has it.
         path: The file.
         choices: The words that exclude each other.
     """

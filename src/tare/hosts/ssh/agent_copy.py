@@ -208,7 +208,7 @@ async def unusable(
 
     Args:
         connection: A connection to the host.
-        options: How to reach it.
+        options: The options of the connection.
         folder: The folder.
         size: The agent's bytes.
 

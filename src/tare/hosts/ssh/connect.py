@@ -63,7 +63,7 @@ async def _one(
     """Log in to one computer.
 
     Args:
-        options: How to reach it.
+        options: The options of the connection.
         through: The connection to the computer before it, if any.
         before: How to reach that computer.
     """
@@ -115,7 +115,7 @@ def _proxy(
     """Start the program that connects to a computer, if any; it is ended with ``until``.
 
     Args:
-        options: How to reach the computer.
+        options: The options of the connection.
         through: The connection to a computer before it, which replaces the program.
         until: Closes the program.
     """

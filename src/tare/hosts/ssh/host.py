@@ -45,7 +45,7 @@ class SshHost(Host):
     lease.
 
     Args:
-        options: How to reach the host.
+        options: The options of the connection.
         agent: The ``tare-agent`` program for that host; it is copied there once.
         tell: Called with a sentence when the connection breaks, comes back, or is lost.
         leaving: Notifies the host when Tare ends.

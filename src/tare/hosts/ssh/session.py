@@ -37,7 +37,7 @@ class Session:
     """Tare's session on one host, held there by a keeper.
 
     Args:
-        options: How to reach the host.
+        options: The options of the connection.
         agent: The agent's program here, copied to the host.
         tell: Called with a sentence when the connection breaks, comes back, or is lost.
         on_loss: Called with the reason when the host is lost, unless Tare closed the session.

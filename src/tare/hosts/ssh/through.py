@@ -49,7 +49,7 @@ def not_reached(error: Exception, options: SshOptions, words: str = "") -> TareE
 
     Args:
         error: The error from the network or from the other computer.
-        options: How to reach the computer.
+        options: The options of the connection.
         words: The last output of a program on the way.
     """
     place, login = options.place, f"try: {options.login}"

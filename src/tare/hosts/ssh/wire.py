@@ -43,7 +43,7 @@ class Wire:
     """The connection to the keeper on one host, reopened when it breaks.
 
     Args:
-        options: How to reach the host.
+        options: The options of the connection.
         agent: The agent's program here, copied to the host.
         link: The frames to send over the connections.
         take: Called with every frame that arrives.

@@ -37,7 +37,7 @@ async def traced(host: Host, ledger: Ledger) -> AsyncIterator[Path]:
     """Make a private instance of the kernel's tracer, and remove it at the end.
 
     Args:
-        host: Where to trace.
+        host: The host to trace.
         ledger: Records the mount and the instance before they are made.
 
     Yields:
@@ -99,7 +99,7 @@ async def synthetic_event(
     Source: the kernel's Documentation/trace/histogram.rst, section 2.2.
 
     Args:
-        host: Where to trace.
+        host: The host to trace.
         ledger: Records the event before it is defined.
         root: The folder of the tracing files.
         fields: Types and names, separated by semicolons.

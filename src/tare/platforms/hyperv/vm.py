@@ -104,7 +104,7 @@ class HypervVm(VirtualMachine):
         vm: Its id.
         name: Its name.
         wanted: As :func:`wanted_of` returns it.
-        facts: What the host reported of itself.
+        facts: The facts that the host reported about itself.
         devices: ``paravirtual`` or ``emulated``, as requested.
         confinement: Its CPU group; None: it has none.
     """

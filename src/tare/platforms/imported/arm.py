@@ -212,7 +212,7 @@ def arm_of(found: Found, source: str) -> Arm:
     """Return the arm that comes nearest to what a description says.
 
     Args:
-        found: What was gathered.
+        found: The description read so far.
         source: The description's file, for messages.
 
     Raises:

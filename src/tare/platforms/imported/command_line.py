@@ -242,7 +242,7 @@ def take_wrappers(found: Found, words: Sequence[str], *, in_table: bool) -> None
     """Take the wrappers before QEMU: where it runs, and how it is scheduled.
 
     Args:
-        found: What was gathered.
+        found: The description read so far.
         words: Wrappers such as ``taskset -c 2-3 chrt -f 50``, assignments, columns of ps(1).
         in_table: Whether the words may be columns of ps(1).
     """
@@ -310,7 +310,7 @@ def all_threads_on(found: Found, words: str, cpus: str) -> None:
     """Take that all threads of QEMU's run on some CPUs.
 
     Args:
-        found: What was gathered.
+        found: The description read so far.
         words: The words in the description.
         cpus: A list such as ``2-3``.
     """

@@ -27,7 +27,7 @@ def read_tuning(found: Found, root: Node) -> None:
     """Take what a domain says of its CPUs, once all else of it was read.
 
     Args:
-        found: What was gathered.
+        found: The description read so far.
         root: The element ``domain``.
     """
     tune = root.find("cputune") or Node(ET.Element("cputune"))
@@ -60,7 +60,7 @@ def weigh(found: Found, given: str, number: int | None, most: int = MOST_WEIGHT)
     """Take a weight among control groups, which is another number in each version of them.
 
     Args:
-        found: What was gathered.
+        found: The description read so far.
         given: It, in the description's words.
         number: The weight; None: it is none.
         most: The largest that there is in version 2.

@@ -45,7 +45,7 @@ def read_devices(found: Found, part: Node) -> None:
     """Take the devices, as far as Tare's machines have them.
 
     Args:
-        found: What was gathered.
+        found: The description read so far.
         part: The element ``devices``.
     """
     threads = _threads_of_scsi(part)

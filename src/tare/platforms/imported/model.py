@@ -57,7 +57,7 @@ class Disk:
         aio: How it is driven; empty: not given.
         size: In bytes; None: not given.
         kept: The format of its file, or ``block`` for a block device; empty: not given.
-        queues: How many it has; None: not given.
+        queues: Its number of queues; None: not given.
         thread: The name of its I/O thread; empty: it has none of its own.
         boot: Its place in the boot order; None: not given.
         notes: What is not carried over if this disk is, with reasons.
@@ -193,7 +193,7 @@ class Found:
         """Take the settings of a virtio-scsi controller, in case the disk is on it.
 
         Args:
-            queues: How many it has; None: not given.
+            queues: Its number of queues; None: not given.
             thread: The name of its I/O thread; empty: it has none of its own.
         """
         if queues:

@@ -31,7 +31,7 @@ def take_processor(found: Found, words: str) -> None:
     """Take what ``-cpu`` says.
 
     Args:
-        found: What was gathered; its accelerator must be known.
+        found: The description read so far; its accelerator must be known.
         words: Such as ``host,-pcid,hv_relaxed``; without a model, QEMU's own is meant.
     """
     model, *flags = (words or CPU_OF_QEMU).split(",")
@@ -42,7 +42,7 @@ def take_model(found: Found, model: str, flags: Iterable[str]) -> None:
     """Take a processor's model, and its flags in QEMU's words.
 
     Args:
-        found: What was gathered; its accelerator must be known.
+        found: The description read so far; its accelerator must be known.
         model: QEMU's name of the model.
         flags: Such as ``+aes``, ``pcid=off``, ``hv_relaxed``.
     """

@@ -320,7 +320,7 @@ def take_processor_of_proxmox(found: Found, values: Values) -> None:
     """Take the processor: its model, and what Proxmox adds to it.
 
     Args:
-        found: What was gathered; its accelerator must be known.
+        found: The description read so far; its accelerator must be known.
         values: The configuration.
     """
     kvm = found.options["accelerator"] == "kvm"

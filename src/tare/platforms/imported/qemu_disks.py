@@ -164,7 +164,7 @@ def add_device(found: Found, kind: str, device: Values, nodes: Nodes) -> None:
     """Take a disk that is a device of its own.
 
     Args:
-        found: What was gathered.
+        found: The description read so far.
         kind: Its plain name.
         device: Its properties.
         nodes: What holds disks, by name.
@@ -210,7 +210,7 @@ def add_disk(
     """Take a disk.
 
     Args:
-        found: What was gathered.
+        found: The description read so far.
         bus: As QEMU calls it.
         values: What holds it.
         device: What attaches it.

@@ -171,7 +171,7 @@ class Server:
         return HugePages(size, total // size, (total - used) // size) if size > 0 else None
 
     async def require(self, kind: str, facts: Facts) -> None:
-        """See that it runs machines of a kind.
+        """Check that it runs machines of a kind.
 
         Raises:
             InputError: It does not, and why, as far as it says.

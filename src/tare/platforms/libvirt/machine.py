@@ -47,7 +47,7 @@ class LibvirtMachine(Machine):
     """A guest in a domain of libvirt's.
 
     Args:
-        context: Where it runs.
+        context: The host that it runs on, and Tare's state there.
         options: The arm's options.
         name: The machine's name, which is the domain's.
         uuid: The domain's id.

@@ -53,7 +53,7 @@ async def lacking_backing(host: Host, kind: str, group: str | None) -> tuple[str
     """Return what a host lacks to keep disks so, and what to do about it; None: nothing.
 
     Args:
-        host: Where the machines will run.
+        host: The host of the machines.
         kind: One of :data:`BACKINGS`.
         group: The volume group for logical volumes.
     """
@@ -138,7 +138,7 @@ class LogicalVolume(Resource):
     """A logical volume of Tare's.
 
     Args:
-        host: Where it is.
+        host: The host that has it.
         group: Its volume group.
         name: Its name, which is the machine's.
         size: Bytes.

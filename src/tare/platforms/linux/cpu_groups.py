@@ -107,7 +107,7 @@ def values_for(wanted: Scheduling, version: int) -> dict[str, str]:
     """Return the files of a group and what they are to hold, in the order of writing.
 
     Args:
-        wanted: What is asked for.
+        wanted: The request.
         version: The version of the control groups that have the ``cpu`` controller.
     """
     quota = quota_of(wanted)
@@ -161,7 +161,7 @@ async def cpu_group(
         host: Where to make it.
         ledger: Records it before it is made.
         name: The machine's name.
-        wanted: What is asked for.
+        wanted: The request.
         throttled: Whether real-time throttling stays on while the machine runs.
 
     Yields:

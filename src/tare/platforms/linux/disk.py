@@ -73,7 +73,7 @@ async def require_room(host: Host, size: int, folder: Path | None = None) -> Non
     """Refuse a study if the host lacks the room or the tools for its machines' disks.
 
     Args:
-        host: Where the machines will run.
+        host: The host of the machines.
         size: Bytes of one machine's disk; 0 needs nothing.
         folder: Where the disk will be; by default where temporary files go.
 
@@ -294,7 +294,7 @@ async def format_disk(host: Host, name: str, file: Path, *, zeroed: bool = True)
     """Make the file system of a machine's disk.
 
     Args:
-        host: Where it is.
+        host: The host that has it.
         name: The machine's name.
         file: The file or block device.
         zeroed: Whether all of it reads as zeros.

@@ -33,7 +33,7 @@ class MemoryGroup:
     """A control group that limits memory.
 
     Args:
-        host: Where it is.
+        host: The host that has it.
         mounts: That host's control groups.
         folder: Its directory; processes begin in it by the agent's ``exec --cgroup``.
         memory: Bytes that its processes may have, with what the kernel caches for them.

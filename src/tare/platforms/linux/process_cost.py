@@ -53,7 +53,7 @@ async def listed_cost(
     may have been read before that. So all are read again then.
 
     Args:
-        host: Where they are.
+        host: The host that has it.
         members: Lists them, parents before their children.
 
     Raises:
@@ -86,7 +86,7 @@ async def vcpu_cost(host: Host, pid: int, vcpus: Sequence[int]) -> dict[str, flo
     """Return what a hypervisor's process with threads for vCPUs has cost its host so far.
 
     Args:
-        host: Where it runs.
+        host: The host that it runs on.
         pid: The process.
         vcpus: The threads of its vCPUs, in order; empty if they are not known.
 

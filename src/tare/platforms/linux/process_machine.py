@@ -46,7 +46,7 @@ class ProcessMachine(Machine):
         name: The machine's name.
         process: What carries the agent on its standard input and output.
         log: The file that its standard error goes to: its console.
-        host: Where it runs.
+        host: The host that it runs on.
         members: Returns the ids of its processes; may raise OSError once it has ended.
         cost: Returns ``cpu_s`` and ``rss_bytes`` so far; may raise OSError once it has ended.
         explain: Says in a sentence why it ended, from its exit status.

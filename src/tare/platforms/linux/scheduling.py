@@ -193,7 +193,7 @@ async def nice_session(host: Host, pid: int, nice: int) -> str | None:
     autogroup feature").
 
     Args:
-        host: Where it runs.
+        host: The host that it runs on.
         pid: A process that leads a session of its own.
         nice: What its threads have.
 
@@ -240,9 +240,9 @@ class Scheduled:
     """The settings that one machine wants from the host's scheduler.
 
     Args:
-        context: Where it runs.
+        context: The host that it runs on, and Tare's state there.
         name: The machine's name.
-        wanted: What is asked for.
+        wanted: The request.
     """
 
     def __init__(self, context: Context, name: str, wanted: Scheduling) -> None:

@@ -36,7 +36,7 @@ class VmmMachine(Machine):
     """A guest in a hypervisor process: its end, its threads, its cost and its removal.
 
     Args:
-        context: Where it runs.
+        context: The host that it runs on, and Tare's state there.
         name: The machine's name.
     """
 

@@ -102,7 +102,7 @@ class MicroVmMachine(VmmMachine):
     """A guest of Firecracker or Cloud Hypervisor.
 
     Args:
-        context: Where it runs.
+        context: The host that it runs on, and Tare's state there.
         spec: What it is to be.
         scheduled: How the host is to schedule it.
     """

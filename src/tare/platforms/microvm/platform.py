@@ -76,7 +76,7 @@ class Guest:
     Args:
         spec: The machine.
         arguments: The kernel's command line.
-        link: What its network interface is connected to; None: it has none.
+        link: The connection of its network interface; None: it has none.
     """
 
     spec: MachineSpec
@@ -120,7 +120,7 @@ class MicroVm(Platform[O]):
         """Choose the user of one hypervisor, and give it the files that it writes.
 
         Args:
-            context: Where it will run.
+            context: The host that it runs on, and Tare's state there.
             options: The arm's options.
             files: The guest's files.
             network: Whether the guest has a network interface.

@@ -126,7 +126,7 @@ class KataContainer(Resource):
     """A container of containerd's, with its virtual machine.
 
     Args:
-        host: Where it runs.
+        host: The host that it runs on.
         ctr: Containerd's client.
         name: Its name.
     """

@@ -114,8 +114,8 @@ async def owned_rootless(
     """Note a container in the ledger and write its bundle, with all in it; remove it in the end.
 
     Args:
-        context: Where it will run.
-        runtime: What will run it.
+        context: The host that it runs on, and Tare's state there.
+        runtime: The runtime that runs it.
         spec: What it is, but for its root file system and its user.
 
     Yields:
@@ -177,7 +177,7 @@ async def start_rootless(
 
     Args:
         context: Where.
-        runtime: What runs it.
+        runtime: The runtime that runs it.
         spec: Its name, size and place.
         seccomp: Which system calls are refused.
         scheduling: What is asked of the host's scheduler, which is nothing that needs a right.

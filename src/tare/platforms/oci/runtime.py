@@ -206,8 +206,8 @@ async def owned_container(
     """Note a container in the ledger and write its bundle; delete it in the end.
 
     Args:
-        context: Where it will run.
-        runtime: What will run it.
+        context: The host that it runs on, and Tare's state there.
+        runtime: The runtime that runs it.
         mounts: The host's control groups.
         spec: What it is.
         workdir: An existing directory for the bundle and the runtime's state.
@@ -235,8 +235,8 @@ async def noted_container(
     """Note a container in the ledger before it is run, and delete it in the end.
 
     Args:
-        context: Where it runs.
-        runtime: What runs it.
+        context: The host that it runs on, and Tare's state there.
+        runtime: The runtime that runs it.
         spec: What it is.
         state: The directory of the runtime's state.
     """

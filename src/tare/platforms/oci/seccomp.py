@@ -74,7 +74,7 @@ async def runs_as(host: Host, name: str, pid: int, asked: SeccompName) -> Mappin
     """See in ``/proc/PID/status``, proc(5), as what a container's first process runs.
 
     Args:
-        host: Where it runs.
+        host: The host that it runs on.
         name: The container's name, for the message.
         pid: Its number on the host.
         asked: The filter it was given.

@@ -93,12 +93,12 @@ def command(
 
     Args:
         options: The machine's options.
-        image: What it boots.
+        image: The image that it boots.
         name: The machine's name.
         shape: vCPUs and memory.
         places: Its sockets and logs.
         append: The kernel command line, as :func:`kernel_arguments` returns it.
-        link: What its network interface is connected to; by default nothing.
+        link: The connection of its network interface; by default nothing.
         vhost: Whether the host's kernel carries its packets.
     """
     booted = [*append]

@@ -214,7 +214,7 @@ async def groups_of(host: Host, devices: Sequence[Path]) -> tuple[int, ...]:
     """Return the groups of devices, each once; root's is given to nobody, whatever has it.
 
     Args:
-        host: Where they are.
+        host: The host that has it.
         devices: Their files; those that are not there count nothing.
     """
     if not devices:

@@ -29,7 +29,7 @@ async def prove_disk(
 
     Args:
         name: The machine's name.
-        options: What was asked for.
+        options: The requested options.
         monitor: QEMU's monitor.
         disk: The disk.
         maps: What QEMU's process maps (``/proc/PID/maps``).
@@ -62,7 +62,7 @@ async def prove_disk(
 
 
 async def _attached(name: str, options: QemuOptions, monitor: Monitor) -> None:
-    """See that the disk is on the bus, and is on the host what it was to be."""
+    """Check that the disk is on the requested bus, and has the requested backing on the host."""
     for device, model in models(options).items():
         found = await monitor.execute("qom-get", path=f"{_DEVICES}/{device}", property="type")
         if found != model:
@@ -106,7 +106,7 @@ async def _driven(
 
 
 def require_bus(name: str, bus: str, seen: object) -> None:
-    """See that a guest has its disk by the bus that was asked for.
+    """Check that a guest has its disk by the bus that was asked for.
 
     Args:
         name: The machine's name.

@@ -28,8 +28,8 @@ async def lacking_pages(
     """Return what the host lacks of the huge pages that are asked for, and what to do about it.
 
     Args:
-        host: Where the machines will run.
-        options: What is asked for.
+        host: The host of the machines.
+        options: The requested options.
         memories: The memory in bytes of each machine that runs at once; empty: not known.
     """
     if not options.hugepages:

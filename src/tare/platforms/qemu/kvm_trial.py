@@ -56,7 +56,7 @@ class Answer:
 
     Args:
         usable: Whether a guest booted.
-        reason: What was found, in one sentence.
+        reason: The finding in one sentence.
         todo: What to do, or empty.
         sure: Whether asking again would give the same answer.
         words: What QEMU or the guest's console reported, or empty.
@@ -126,7 +126,7 @@ async def taken(
     """Find out whether this QEMU accepts some options, without running a guest.
 
     Args:
-        host: Where QEMU is.
+        host: The host that has QEMU.
         argv: A command that reads requests from standard input; see ``qemu_command.trial``.
         depth: What the host is.
         around: Returns the command that starts it with limited rights.

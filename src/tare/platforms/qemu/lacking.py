@@ -39,8 +39,8 @@ def lacking_places(host: Host, options: Placed) -> tuple[str, str] | None:
     """Return the first place that a host lacks for QEMU's own threads, and what to do about it.
 
     Args:
-        host: Where the machines will run.
-        options: What is asked for.
+        host: The host of the machines.
+        options: The requested options.
     """
     places = {"emulator_cpus": options.emulator_cpus, "iothread_cpus": options.iothread_cpus}
     online = host.topology().online
@@ -57,8 +57,8 @@ async def lacking_switches(
     """Return the first thing that a host lacks for memory, disk, polling and places of threads.
 
     Args:
-        host: Where the machines will run.
-        options: What is asked for.
+        host: The host of the machines.
+        options: The requested options.
         memories: The memory in bytes of each machine that runs at once; empty: not known.
 
     Returns:
@@ -82,8 +82,8 @@ async def lacking_here(
     """Return what of the options this QEMU or host lacks, and what to do about it.
 
     Args:
-        host: Where the machines will run.
-        options: What is asked for.
+        host: The host of the machines.
+        options: The requested options.
         offer: What its QEMU offers.
         memories: As for :func:`lacking_switches`.
     """

@@ -311,7 +311,7 @@ class Asked:
         """Bind the disk's thread where it was asked to run, and see that all is as asked.
 
         Args:
-            host: Where it runs.
+            host: The host that it runs on.
             pid: QEMU's process.
             vcpus: The threads of its vCPUs.
             cpus: The CPUs that these are pinned to; empty: anywhere.

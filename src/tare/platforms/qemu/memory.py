@@ -74,7 +74,7 @@ async def prove_memory(
     touched: bool = False,
     node: int | None = None,
 ) -> Mapping[str, Any]:
-    """See that a guest's memory is what was asked for.
+    """Check that a guest's memory is what was asked for.
 
     Args:
         name: The machine's name.

@@ -69,7 +69,7 @@ async def offer_of(host: Host, cache: Path, accelerator: str | None = None) -> O
     """Return what the host's QEMU offers; it is started once for that, without a machine.
 
     Args:
-        host: Where QEMU is.
+        host: The host that has QEMU.
         cache: Where answers are kept.
         accelerator: If the host has several QEMUs, take the first with this accelerator.
 

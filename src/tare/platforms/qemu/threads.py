@@ -56,7 +56,7 @@ async def place_disk_thread(
     """Bind the thread that QEMU has for a disk to some CPUs.
 
     Args:
-        host: Where it runs.
+        host: The host that it runs on.
         name: The machine's name.
         monitor: QEMU's monitor, which reports the thread's id.
         cpus: The CPUs.
@@ -85,7 +85,7 @@ async def prove_placement(
     """Read back the CPUs of the threads of a QEMU that are not vCPUs.
 
     Args:
-        host: Where it runs.
+        host: The host that it runs on.
         name: The machine's name.
         pid: QEMU's process.
         vcpus: The threads of its vCPUs.

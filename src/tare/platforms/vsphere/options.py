@@ -197,7 +197,7 @@ class VsphereOptions(VendorOptions, ScheduledOptions):
 
         Args:
             role: The machine's role.
-            vcpus: How many vCPUs it has.
+            vcpus: Its number of vCPUs.
             mhz: The clock rate of the host's CPUs: vSphere counts CPU time in MHz.
         """
         wanted = self.scheduling_of(role)

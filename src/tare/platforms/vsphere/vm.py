@@ -27,7 +27,7 @@ class VsphereVm(VirtualMachine):
         session: The machine's own session.
         options: The arm's options.
         name: Its name.
-        vcpus: How many vCPUs it has.
+        vcpus: Its number of vCPUs.
         builder: Has created it.
     """
 

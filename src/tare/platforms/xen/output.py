@@ -37,7 +37,7 @@ class Domain:
         name: Its name; empty while it is being built.
         id: Its number; 0 is dom0.
         memory: Bytes.
-        vcpus: How many vCPUs it has.
+        vcpus: Its number of vCPUs.
         state: Six letters ``rbpscd`` or dashes: running, blocked, paused, shut down, crashed,
             dying.
         cpu_s: CPU seconds of all its vCPUs, to 0.1 s.

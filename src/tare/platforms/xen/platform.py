@@ -194,9 +194,9 @@ async def launch(
     """Start a domain with an image and connect to it.
 
     Args:
-        context: Where to work.
+        context: The host to work on, and Tare's state there.
         options: The machine's options.
-        image: What it boots.
+        image: The image that it boots.
         spec: Name, shape, pinning and folder.
         append: The kernel command line, where it is to differ from the usual one.
 

@@ -39,7 +39,7 @@ def wanted_parameters(options: XenOptions, now: Mapping[str, str]) -> dict[str, 
     """Return the scheduler parameters to set, in microseconds as text; empty to leave all.
 
     Args:
-        options: What is asked for.
+        options: The requested options.
         now: What they are: ``tslice`` and ``ratelimit`` as far as the scheduler has them.
     """
     wanted: dict[str, str] = {}
@@ -160,7 +160,7 @@ async def apply_and_verify_scheduling(
 
     Args:
         host: The host.
-        options: What was asked for.
+        options: The requested options.
         spec: Its pinning and role.
         id: The domain's number.
         held: What :func:`held_settings` yielded.

@@ -105,7 +105,7 @@ class XenVm(VirtualMachine):
         vm: Its reference.
         host: The reference of its host.
         wanted: The record that was requested.
-        facts: What the host reported of itself.
+        facts: The facts that the host reported about itself.
         devices: ``paravirtual`` or ``emulated``, as requested.
     """
 

@@ -162,7 +162,7 @@ class LocalRunHost:
     Args:
         context: The context of its platforms.
         platforms: All platforms by name.
-        facts: What identifies this computer.
+        facts: The facts that identify this computer.
     """
 
     name = LOCAL

@@ -118,7 +118,7 @@ class LabRunHost:
     Args:
         context: This computer, on which the lab runs.
         platforms: All platforms by name; ``bare`` becomes the guest image without a hypervisor.
-        facts: What identifies this computer.
+        facts: The facts that identify this computer.
         spec: The properties of the emulated computer.
         say: Shows the user a sentence about slow steps.
     """

@@ -55,7 +55,7 @@ async def execute(
 
     Args:
         setup: The hosts, workloads and callbacks of the run.
-        study: What to measure.
+        study: The study to run.
         source: Where the study came from.
         folder: The run's folder.
         run: The run's identity.

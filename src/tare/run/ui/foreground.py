@@ -54,7 +54,7 @@ async def run_study(
     """Run a study into the new folder ``out``.
 
     Args:
-        study: What to measure.
+        study: The study to run.
         source: The origin of the study.
         out: A new or empty folder.
         seed: Overrides the study's own seed; without either, a random seed is drawn.

@@ -149,7 +149,7 @@ def _no_path(path: str, at: int) -> ValueError:
 
 
 def require_field(path: str) -> None:
-    """See that a field's path can be used; raises ValueError, as :func:`steps_of`."""
+    """Check that a field's path can be used; raises ValueError, as :func:`steps_of`."""
     steps_of(path)
 
 

@@ -1,4 +1,4 @@
-"""See that what a job made is what programs that know nothing of Hadoop make of the same input."""
+"""Verification of a job's output against that of other programs, which do not use Hadoop."""
 
 from __future__ import annotations
 
