@@ -81,6 +81,8 @@ class Card:
     switch: str | None
     mac: str = ""
     """Its address where it was given one; empty: the host chooses it."""
+    most: int = 0
+    """The most bits per second that it sends; 0: no limit."""
 
     def properties(self, host: Host) -> dict[str, Any]:
         return {

@@ -173,6 +173,19 @@ def add_card(host: Host, given: Given, objects: list[Any]) -> Made:
     return ()
 
 
+@cmdlet("Set-VMNetworkAdapter", "MaximumBandwidth")
+def set_card(host: Host, given: Given, objects: list[Any]) -> Made:
+    for card in objects:
+        if card.legacy:
+            words = "Bandwidth settings are not supported by legacy network adapters."
+            raise refused("InvalidParameter", "Set-VMNetworkAdapter", words)
+        if given["MaximumBandwidth"] < 100_000:
+            words = "The maximum bandwidth must be at least 100000 bits per second."
+            raise refused("InvalidParameter", "Set-VMNetworkAdapter", words)
+        card.most = int(given["MaximumBandwidth"])
+    return ()
+
+
 @cmdlet("Get-VMDvdDrive")
 def get_drive(host: Host, given: Given, objects: list[Any]) -> Made:
     for vm in objects:

@@ -65,7 +65,10 @@ def check_settings(server: Server, given: dict[str, Any], who: str, path: str) -
     bridge = dict(parse_qsl(given["net0"].replace(",", "&")))["bridge"]
     server.need(who, f"/sdn/zones/localnetwork/{bridge}", "SDN.Use")
     if "net1" in given:
-        vnet = dict(parse_qsl(given["net1"].replace(",", "&")))["bridge"]
+        card = dict(parse_qsl(given["net1"].replace(",", "&")))
+        vnet = card["bridge"]
+        if not float(card.get("rate", "1")) > 0:
+            raise wrong(net1="invalid format - rate: value must have a minimum value of 0")
         if vnet not in server.vnets:
             raise ApiFault(500, f"bridge '{vnet}' does not exist")
         server.need(who, f"/sdn/zones/{server.vnets[vnet]['zone']}/{vnet}", "SDN.Use")

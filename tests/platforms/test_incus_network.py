@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,8 @@ def test_the_second_card_is_on_the_network_with_the_mac(tmp_path: Path) -> None:
     assert wanted["devices"]["eth1"] == second and wanted["devices"]["eth0"] == first
     found = {"expanded_config": wanted["config"], "expanded_devices": {**wanted["devices"]}}
     assert differing(wanted, found) == ""
+    limited = virtual_machine(options, spec, POOL, "f00d", first, isolated=replace(nic, rate=1e9))
+    assert limited["devices"]["eth1"] == {**second, "limits.max": "1000000000bit"}
     del found["expanded_devices"]["eth1"]
     assert differing(wanted, found).startswith("eth1 was to be")
     assert "eth1" not in virtual_machine(options, spec, POOL, "f00d", first)["devices"]

@@ -9,6 +9,8 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,6 +33,7 @@ from tare.platforms.contract import Context, MachineSpec, Shape
 from tare.platforms.incus.instance import project_of
 from tare.platforms.incus.options import IncusOptions
 from tare.platforms.incus.platform import Incus
+from tare.run.topologies.peers import Peer, connected
 from tare.testing.conformance import PlatformCases
 from tare.testing.hosts import Elsewhere
 from tare.testing.machines import Running
@@ -138,3 +141,29 @@ async def test_a_vcpu_is_where_the_kernel_says_and_what_is_there_of_virtio(
     finally:
         await machine.stop()
     assert context.ledger.open_entries() == ()
+
+
+async def test_two_vms_exchange_packets_over_an_isolated_network(
+    folder: Path, context: Context, tmp_path: Path
+) -> None:
+    platform, options = Incus(), options_of(folder)
+    shape = Shape(1, 512 << 20)
+    async with AsyncExitStack() as held:
+        joining = connected([context], platform, options, several=False)
+        connection = await held.enter_async_context(joining)
+        assert connection.own_ends
+        machines = []
+        for role in ("subject", "peer"):
+            name = f"tare-test-{os.getpid()}-{role}"
+            spec = MachineSpec(name, shape, (), tmp_path / role, False, role=role)
+            spec = replace(spec, network=connection.network, way=connection.way)
+            machine = await started(platform, context, options, spec)
+            held.push_async_callback(machine.stop)
+            machines.append(machine)
+        for hello in await asyncio.gather(*(each.ready(BOOT_S) for each in machines)):
+            about = hello.proof["network"]
+            assert (about["error"], about["driver"]) == (None, "virtio_net")
+        subject, other = machines
+        await Peer(other, connection.network).prove(subject, (1.0, 5.0))
+    assert context.ledger.open_entries() == ()
+    assert not list((folder / "networks").glob("tare-*"))

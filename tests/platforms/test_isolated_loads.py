@@ -90,7 +90,7 @@ def proxmox_cards(server: Any, vm: Any) -> list[Card]:
     for key in sorted(each for each in config if each.startswith("net")):
         model, _, rest = str(config[key]).partition(",")
         model, _, mac = model.partition("=")
-        bridge = rest.removeprefix("bridge=")
+        bridge = rest.removeprefix("bridge=").partition(",")[0]
         found.append(Card(bridge if bridge in server.applied[-1] else "", model, mac.lower()))
     return found
 
@@ -392,6 +392,26 @@ async def test_a_cluster_on_an_isolated_network(tmp_path: Path, kind: str) -> No
     require_networks(kind, events, networks, there.models, ("subject", "slave-1"), batches=1)
     (cell,) = (each for each in events if each["type"] == "cell_finished")
     assert cell["status"] == "ok", cell["reason"]
+
+
+async def test_a_load_balancer_behind_a_link_of_an_isolated_network(tmp_path: Path) -> None:
+    networks = GuestNetworks(await load_balancers_toolbox())
+    changes = {key.replace("proxy.", "proxy-linked."): value for key, value in PROXY.items()}
+    short = {"duration": "1s", "warmup": "200ms", "most-connections": "64"}
+    changes |= {f"proxy-linked.{key}": value for key, value in short.items()}
+    async with simulated("proxmox", tmp_path, networks) as there:
+        words = words_of("load-balancer", "proxmox", there, networks, tmp_path, **changes)
+        words += ["--scenario", "linked", "--workload", "proxy-linked"]
+        status, output = await tare_within(RUN_S, *words, XDG_STATE_HOME=str(tmp_path / "state"))
+        assert status == 0, output
+    events = events_in(tmp_path / "out")
+    require_networks("proxmox", events, networks, there.models, ("subject", "peer", "origin"), 1)
+    (cell,) = (each for each in events if each["type"] == "cell_finished")
+    require_load(cell, events)
+    link = {"bits_per_s": 1e9, "by": "hypervisor"}
+    assert cell["facts"]["proxy"]["network"]["link"] == link
+    ready = [each for each in events if each["type"] == "machine_ready"]
+    assert [each["placement"]["network"]["link"] for each in ready] == [link] * 3
 
 
 PARTS = ("net-stream", "request-response", "connect-request-response", "packet-rate", "http-load")

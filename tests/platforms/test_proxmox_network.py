@@ -121,6 +121,10 @@ def test_the_second_card_has_the_arms_model_and_the_mac(
     assert wanted["net1"] == f"{model}=52:54:00:0A:02:0B,bridge=t0123abc"
     assert wanted["net0"] == f"{model},bridge=vmbr0"
     assert differing(wanted, wanted) == ""
+    # A gigabit per second is 119.209 MiB per second.
+    limited = settings(options, spec, "u", "c", None, replace(NIC, rate=1e9))
+    assert limited["net1"] == f"{wanted['net1']},rate=119.209"
+    assert differing(limited, wanted).startswith("net1 was to be")
     other = {**wanted, "net1": wanted["net1"].replace("t0123abc", "vmbr0")}
     assert differing(wanted, other).startswith("net1 was to be")
     assert "net1" not in settings(options, replace(spec), "u", "c")

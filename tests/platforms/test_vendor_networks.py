@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from tare.platforms.xenserver.session import XenSession
 
 NAME = "tare-t-net"
 CARD = IsolatedNic(NAME, "52:54:00:0a:01:02", "10.10.1.2/24", 1500)
+LIMITED = replace(CARD, rate=1e9)
 hyperv = served
 
 
@@ -65,10 +67,11 @@ async def with_card(
     options: Any,
     spec: MachineSpec,
     held: AsyncExitStack,
+    card: IsolatedNic = CARD,
 ) -> VirtualMachine:
     """Create a machine with a second card on the network :data:`NAME`."""
     request = VmRequest(
-        options, spec, {"name": spec.name}, context.ledger, held, context.agent, isolated=CARD
+        options, spec, {"name": spec.name}, context.ledger, held, context.agent, isolated=card
     )
     return await platform.make(session, request)
 
@@ -181,6 +184,26 @@ async def test_a_second_card_of_hyper_v_is_on_the_isolated_switch(
     assert switches(server) == [] and nothing_left(server, context)
 
 
+async def test_hyper_v_limits_what_the_card_on_the_isolated_switch_sends(
+    server: HypervServer, context: Context, tmp_path: Path
+) -> None:
+    options = hyperv_options(server)
+    assert Hyperv().stated(options).capabilities.limits_cards
+    emulated = Hyperv().stated(hyperv_options(server, devices="emulated"))
+    assert not emulated.capabilities.limits_cards
+    way = options.connection()
+    async with opened(HypervSession(way)) as session, AsyncExitStack() as held:
+        switch = HypervSwitchResource(session, {**way, "name": NAME})
+        await held.enter_async_context(created(context.ledger, switch))
+        await with_card(Hyperv(), session, context, options, spec_of(tmp_path), held, LIMITED)
+        (there,) = server.host.vms.values()
+        assert [(card.switch, card.most) for card in there.cards] == [
+            ("External", 0),
+            (NAME, 1_000_000_000),
+        ]
+    assert nothing_left(server, context)
+
+
 # XenServer and XCP-ng.
 
 
@@ -262,6 +285,11 @@ async def test_a_second_card_of_xenapi_is_on_the_isolated_network(
         assert cards["0"]["network"] == xen.network and cards["0"]["MAC"] == ""
         own = xen.objects["network"][cards["1"]["network"]]
         assert own["name_label"] == NAME and cards["1"]["MAC"] == CARD.mac
+        assert {vif["qos_algorithm_type"] for vif in cards.values()} == {""}
+        limited = vif_record("vm", "network", "1", CARD.mac, LIMITED.rate)
+        # KiB per second.
+        assert limited["qos_algorithm_type"] == "ratelimit"
+        assert limited["qos_algorithm_params"] == {"kbps": "122070"}
     assert networks(xen) == [] and not context.ledger.open_entries()
 
 
@@ -302,6 +330,26 @@ async def test_vsphere_creates_a_switch_without_an_uplink_and_removes_it(
             (entry,) = context.ledger.open_entries()
             assert (entry.kind, entry.details["name"]) == ("vsphere-switch", NAME)
         assert port_groups(vsphere) == [] and not context.ledger.open_entries()
+
+
+async def test_vsphere_limits_what_vms_send_over_a_port_group(
+    vsphere: Simulator, context: Context
+) -> None:
+    details = {**details_of(vsphere), "rate": 1e9}
+    async with opened(VsphereSession(details["options"])) as session, AsyncExitStack() as held:
+        switch = VsphereSwitchResource(session, details)
+        await held.enter_async_context(created(context.ledger, switch))
+        with vsphere.client() as client:
+            (shaping,) = (
+                group.spec.policy.shapingPolicy
+                for host in vsphere.hosts(client)
+                for group in host.configManager.networkSystem.networkInfo.portgroup
+                if group.spec.name == NAME
+            )
+        assert shaping.enabled
+        assert (shaping.averageBandwidth, shaping.peakBandwidth) == (10**9, 10**9)
+        assert shaping.burstSize == 125_000
+    assert port_groups(vsphere) == []
 
 
 @pytest.mark.parametrize(

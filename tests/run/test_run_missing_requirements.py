@@ -302,6 +302,24 @@ workloads:
     return parse_study(text.encode(), "ends.yaml", build_catalog())
 
 
+def test_a_link_on_an_isolated_network_needs_a_limit_of_its_cards() -> None:
+    text = """
+study: linked
+baseline: bare
+arms: {bare: {platform: bare}}
+scenarios: {linked: {link: 1Gbit}}
+workloads: {proxy: {}}
+"""
+    study = parse_study(text.encode(), "linked.yaml", build_catalog())
+    isolated = replace(ABLE, network=frozenset({"isolated"}))
+    found = lacking_loads(WORKLOADS, study, "bare", isolated)
+    assert found["linked"].startswith("its link needs a network whose cards have a limit")
+    limited = replace(isolated, limits_cards=True)
+    assert lacking_loads(WORKLOADS, study, "bare", limited) == {}
+    given = replace(limited, network=frozenset({"given"}))
+    assert list(lacking_loads(WORKLOADS, study, "bare", given)) == ["linked"]
+
+
 def test_ends_on_a_network_that_no_process_reaches_are_machines() -> None:
     study = ends_study()
     isolated = replace(ABLE, network=frozenset({"isolated"}))

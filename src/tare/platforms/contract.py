@@ -303,7 +303,7 @@ class Platform(ABC, Generic[O]):
         raise MachineFault(f"{self.name} restores no machines")
 
     def isolated_network(
-        self, context: Context, options: O, name: str
+        self, context: Context, options: O, name: str, rate: float | None = None
     ) -> AbstractAsyncContextManager[None]:
         """Hold an isolated network for the machines of one batch, on their hypervisor.
 
@@ -315,6 +315,8 @@ class Platform(ABC, Generic[O]):
             context: Where to work.
             options: The arm's options.
             name: Its name, ``tare-`` and eight hexadecimal digits.
+            rate: The speed of each machine's card, in bits per second, where the network itself
+                limits it; None: no limit.
 
         Raises:
             MachineFault: It cannot be created.

@@ -69,6 +69,8 @@ class Link:
         within: The network namespace that the interface is in; empty: the host's own.
         device: The character device of a macvtap; empty otherwise.
         function: The virtual function that the machine gets; None otherwise.
+        rate: The speed in bits per second that the hypervisor limits the machine's card to; None:
+            it limits nothing.
     """
 
     way: Way
@@ -81,6 +83,7 @@ class Link:
     within: str = ""
     device: str = ""
     function: VirtualFunction | None = None
+    rate: float | None = None
 
     @property
     def mac(self) -> str:
@@ -100,7 +103,9 @@ class Link:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is recorded in addition to way and address, where the network is not Tare's."""
+        """What is recorded in addition to way and address."""
+        if self.rate is not None:
+            return {"link": limited_facts(self.rate)}
         if self.way != "given":
             return {}
         return {"peer": self.peer, "mtu": self.mtu, "note": SHARED}
@@ -123,6 +128,11 @@ class Link:
         if self.forwards:
             return "127.0.0.1", self.forwards[port]
         return self.address, port
+
+
+def limited_facts(rate: float) -> dict[str, Any]:
+    """Return what a run's record says of a link whose speed the hypervisor limits."""
+    return {"bits_per_s": rate, "by": "hypervisor"}
 
 
 class MachineNetwork(Protocol):

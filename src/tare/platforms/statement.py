@@ -75,6 +75,7 @@ class Capabilities:
         no_realtime: Why nothing in its machines may have real-time priority; empty: it may.
         reaches_out: Whether a machine that is given no network of Tare's reaches what its host
             does, and under the host's own addresses.
+        limits_cards: Whether the hypervisor can limit the rate of cards on an isolated network.
     """
 
     pinning: bool
@@ -94,6 +95,7 @@ class Capabilities:
     toolbox: frozenset[str] = frozenset()
     no_realtime: str = ""
     reaches_out: bool = False
+    limits_cards: bool = False
 
 
 NOTHING_AT_ALL = Capabilities(pinning=False, max_vcpus=0, min_memory=0, neighbours=False)

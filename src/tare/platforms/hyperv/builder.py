@@ -10,7 +10,7 @@ from typing import Any
 
 from tare.errors import InputError, MachineFault
 from tare.platforms.contract import MachineSpec
-from tare.platforms.hyperv.command import Long, PsObject, chosen, cmdlet, script
+from tare.platforms.hyperv.command import Long, PsObject, chosen, cmdlet, named, script
 from tare.platforms.hyperv.cpu_groups import (
     HypervGroupResource,
     bind,
@@ -21,6 +21,7 @@ from tare.platforms.hyperv.network import adapter_address
 from tare.platforms.hyperv.options import AUTO, HypervOptions
 from tare.platforms.hyperv.server import Server, same_path, within
 from tare.platforms.hyperv.session import HypervSession
+from tare.platforms.vendors.isolated_network import IsolatedNic
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import VmRequest, require_cpus
 from tare.platforms.vendors.resource import ServerResource
@@ -206,6 +207,7 @@ class VmBuilder:
         await self._connect(vm, location.switch)
         if request.isolated is not None:
             await self._add_card(vm, request.isolated.network, request.isolated.mac)
+            await self._limit(vm, request.isolated)
         await self._insert(vm, disc)
         if request.disk is not None:
             await self._give(vm, within(home, OWN), request.disk.size)
@@ -262,6 +264,16 @@ class VmBuilder:
         if mac:
             parameters["StaticMacAddress"] = adapter_address(mac)
         await self._server.of(vm, cmdlet("Add-VMNetworkAdapter", **parameters))
+
+    async def _limit(self, vm: uuid.UUID, card: IsolatedNic) -> None:
+        """Limit what a card sends, if it has a limit."""
+        if card.rate is not None:
+            await self._server.of(
+                vm,
+                cmdlet("Get-VMNetworkAdapter"),
+                named(card.network, by="SwitchName"),
+                cmdlet("Set-VMNetworkAdapter", MaximumBandwidth=Long(round(card.rate))),
+            )
 
     async def _insert(self, vm: uuid.UUID, disc: str) -> None:
         """Put the image, if it is a CD, and the configuration into DVD drives."""

@@ -115,6 +115,8 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
                 missing_knobs=MISSING_KNOBS,
                 disk=frozenset({BUSES[options.devices].name}),
                 toolbox=frozenset({LIVE}),
+                # The legacy card has no bandwidth management (Set-VMNetworkAdapter's page).
+                limits_cards=options.devices == "paravirtual",
             ),
             elsewhere=True,
             kernel="the live image's",
@@ -178,7 +180,7 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         return Presence(since=await server.booted())
 
     def network_resources(
-        self, session: HypervSession, options: HypervOptions, name: str
+        self, session: HypervSession, options: HypervOptions, name: str, rate: float | None = None
     ) -> tuple[HypervSwitchResource]:
         """Return a private virtual switch."""
         return (HypervSwitchResource(session, {**options.connection(), "name": name}),)
@@ -191,7 +193,8 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
                 HypervVmResource.kind,
                 "New-Item of a folder tare-…, [IO.File]::WriteAllBytes of its configuration, "
                 "Copy-Item of the image, New-VM, Set-VM, Set-VMProcessor, Set-VMFirmware, "
-                "Add-VMNetworkAdapter, Remove-VMNetworkAdapter, Add-VMDvdDrive, Set-VMDvdDrive, "
+                "Add-VMNetworkAdapter, Remove-VMNetworkAdapter, Set-VMNetworkAdapter, "
+                "Add-VMDvdDrive, Set-VMDvdDrive, "
                 "New-VHD and Add-VMHardDiskDrive of the empty disk of its shape, Start-VM, Stop-VM",
                 "Remove-VM, Remove-Item of the folder",
                 "the folder of `folder`, else the host's own for VMs",

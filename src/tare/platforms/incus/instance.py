@@ -158,7 +158,9 @@ def virtual_machine(
 
 
 def _on_network(isolated: IsolatedNic) -> dict[str, str]:
-    return {"type": "nic", "network": isolated.network, "hwaddr": isolated.mac}
+    # For both directions.
+    limit = {} if isolated.rate is None else {"limits.max": f"{isolated.rate:.0f}bit"}
+    return {"type": "nic", "network": isolated.network, "hwaddr": isolated.mac, **limit}
 
 
 def _asked(

@@ -286,7 +286,7 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
         )
 
     def network_resources(
-        self, session: IncusSession, options: IncusOptions, name: str
+        self, session: IncusSession, options: IncusOptions, name: str, rate: float | None = None
     ) -> tuple[IncusNetworkResource, ...]:
         """Return a bridge without addresses."""
         return (IncusNetworkResource(session, {**options.connection(), "name": name}),)
@@ -427,6 +427,7 @@ def _stated_vm(options: IncusOptions) -> Statement:
             missing_knobs={**MISSING_KNOBS, "cap": OF_VMS, "weight": OF_VMS},
             disk=frozenset({BUS.name}),
             toolbox=frozenset({LIVE}),
+            limits_cards=True,
         ),
         elsewhere=bool(options.address),
         kernel="the live image's",

@@ -179,7 +179,7 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
         )
 
     def network_resources(
-        self, session: OvirtSession, options: OvirtOptions, name: str
+        self, session: OvirtSession, options: OvirtOptions, name: str, rate: float | None = None
     ) -> tuple[OvirtNetworkResource, ...]:
         """Return a network of the OVN provider; nothing if the arm names one to use."""
         if options.isolated_profile is not None:

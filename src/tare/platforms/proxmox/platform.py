@@ -99,6 +99,7 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
                 disk=frozenset({bus.name} if bus else ()),
                 no_disk="" if bus else NO_STORAGE,
                 toolbox=frozenset({LIVE}),
+                limits_cards=True,
             ),
             elsewhere=True,
             kernel="the live image's",
@@ -179,7 +180,7 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
         )
 
     def network_resources(
-        self, session: ProxmoxSession, options: ProxmoxOptions, name: str
+        self, session: ProxmoxSession, options: ProxmoxOptions, name: str, rate: float | None = None
     ) -> tuple[ProxmoxNetworkResource, ...]:
         """Return a simple zone with a VNet."""
         return (ProxmoxNetworkResource(session, {**options.connection(), "name": name}),)

@@ -96,7 +96,9 @@ def settings(
         wanted[f"{bus}{OWN}"] = f"{options.disks}:{own.size / GIB},backup=0,cache=none"
     if isolated is not None:
         card = f"{options.nic if emulated else 'virtio'}={isolated.mac.upper()}"
-        wanted["net1"] = f"{card},bridge={vnet_of(isolated.network)}"
+        # In MiB per second, for both directions (tap_rate_limit of PVE/Network.pm).
+        limit = "" if isolated.rate is None else f",rate={isolated.rate / 8 / MIB:g}"
+        wanted["net1"] = f"{card},bridge={vnet_of(isolated.network)}{limit}"
     if spec.cpus:
         wanted["affinity"] = ",".join(map(str, affinity(spec)))
     if scheduled.weight is not None:

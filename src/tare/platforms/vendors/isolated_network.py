@@ -8,7 +8,8 @@ Contract for drivers (subclasses of :class:`~tare.platforms.vendors.platform.Ven
 2. **Refuse it with a reason.** In ``look``, where the account lacks a right or the edition lacks
    the feature, return ``without_isolated(able, options, reason)`` as the capabilities. The planner
    skips workloads that need a network and shows the reason. Nothing is created during ``look``.
-3. **Create it.** Override ``network_resources(session, options, name)``. It returns the resources
+3. **Create it.** Override ``network_resources(session, options, name, rate)``. It returns the
+   resources
    of the network in the order of their creation, each a
    :class:`~tare.platforms.vendors.resource.ServerResource` with a ``kind`` of its own. Their
    details are ``{**options.connection(), "name": name, …}``. The network is created once for each
@@ -25,6 +26,11 @@ Contract for drivers (subclasses of :class:`~tare.platforms.vendors.platform.Ven
    first NIC, over which the agent dials back, does not change. If the server accepts MACs of one
    range only, set ``mac_prefix`` of the platform to three bytes of that range; the fourth byte is
    at most 3f, as vSphere requires of 00:50:56. Verify the NIC before power-on, like other settings.
+6. **Limit it.** A scenario with a ``link`` of some speed sets ``request.isolated.rate``. If the API
+   can limit what a card sends, or what it sends and receives, set ``limits_cards`` of the
+   capabilities, and apply the rate to the second NIC or to the network. Otherwise the planner skips
+   such scenarios. Every machine on the network has this limit, so that products that limit only
+   what a card sends limit both directions.
 
 Everything else is common. The agent reads ``isolated`` (MAC, address with prefix length, MTU) from
 TARE-CFG. It finds the NIC by its MAC, sets address and MTU, and reports it as ``network`` in its
@@ -70,12 +76,14 @@ class IsolatedNic:
         mac: Its MAC, in lower case with colons.
         address: Its IPv4 address with the prefix length: ``10.1.2.3/24``.
         mtu: The longest packet, in bytes.
+        rate: The speed in bits per second that the hypervisor limits it to; None: no limit.
     """
 
     network: str
     mac: str
     address: str
     mtu: int
+    rate: float | None = None
 
     @property
     def configuration(self) -> dict[str, Any]:
@@ -93,7 +101,7 @@ def isolated_nic(link: Link, prefix: str = MAC_PREFIX) -> IsolatedNic:
     """
     second, third, last = (int(part) for part in link.address.split(".")[1:])
     mac = f"{prefix}:{second & 0x3F:02x}:{third:02x}:{last:02x}"
-    return IsolatedNic(link.interface, mac, f"{link.address}/{link.prefix}", link.mtu)
+    return IsolatedNic(link.interface, mac, f"{link.address}/{link.prefix}", link.mtu, link.rate)
 
 
 def isolating_network(

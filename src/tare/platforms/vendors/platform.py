@@ -202,7 +202,9 @@ class VendorPlatform(Platform[V], Generic[V, S]):
             TareError: It cannot be created; what was created is removed afterwards.
         """
 
-    def network_resources(self, session: S, options: V, name: str) -> Sequence[ServerResource[S]]:
+    def network_resources(
+        self, session: S, options: V, name: str, rate: float | None = None
+    ) -> Sequence[ServerResource[S]]:
         """Return the resources of an isolated network, in the order of their creation.
 
         See :mod:`tare.platforms.vendors.isolated_network`. By default a driver creates none.
@@ -211,6 +213,8 @@ class VendorPlatform(Platform[V], Generic[V, S]):
             session: An open session.
             options: The arm's options.
             name: The network's name.
+            rate: The speed of each machine's card, in bits per second, where the network itself
+                limits it; None: no limit.
 
         Raises:
             TareError: It cannot be created there.
@@ -219,14 +223,14 @@ class VendorPlatform(Platform[V], Generic[V, S]):
 
     @asynccontextmanager
     async def isolated_network(
-        self, context: Context, options: V, name: str
+        self, context: Context, options: V, name: str, rate: float | None = None
     ) -> AsyncIterator[None]:
         """Hold an isolated network at the server; recorded, and removed in the end."""
         async with AsyncExitStack() as held:
             session = await held.enter_async_context(
                 self.logged_in(context.host, options.connection())
             )
-            for resource in self.network_resources(session, options, name):
+            for resource in self.network_resources(session, options, name, rate):
                 await held.enter_async_context(created(context.ledger, resource))
             yield
 

@@ -15,6 +15,8 @@ from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.session import VsphereSession
 
 PORTS, MTU, UNTAGGED = 128, 1500, 0
+BURST_S, LEAST_BURST = 0.001, 10 * MTU
+"""How much may leave at once after a rest: as long as at the link of a host, and some packets."""
 
 
 class VsphereSwitchResource(ServerResource[VsphereSession]):
@@ -39,6 +41,15 @@ class VsphereSwitchResource(ServerResource[VsphereSession]):
 
     def _create(self, client: Any) -> None:
         host = self.session.vim.host
+        policy = host.NetworkPolicy()
+        if (rate := self.details.get("rate")) is not None:
+            # Of what VMs send, in bits per second and bytes.
+            policy.shapingPolicy = host.NetworkPolicy.TrafficShapingPolicy(
+                enabled=True,
+                averageBandwidth=round(rate),
+                peakBandwidth=round(rate),
+                burstSize=max(round(rate / 8 * BURST_S), LEAST_BURST),
+            )
         system = self._system(client)
         # Without a bridge there is no uplink.
         system.AddVirtualSwitch(
@@ -49,7 +60,7 @@ class VsphereSwitchResource(ServerResource[VsphereSession]):
                 name=self.name,
                 vlanId=UNTAGGED,
                 vswitchName=self.name,
-                policy=host.NetworkPolicy(),
+                policy=policy,
             )
         )
 

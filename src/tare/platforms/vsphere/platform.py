@@ -104,6 +104,8 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
                 missing_knobs=MISSING_KNOBS,
                 disk=frozenset({BUSES[options.devices].name}),
                 toolbox=frozenset({LIVE}),
+                # Tare does not change the policy of a user's own port group.
+                limits_cards=options.isolated_network is None,
             ),
             elsewhere=True,
             kernel="that of what it boots (`boot`)",
@@ -159,13 +161,14 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         )
 
     def network_resources(
-        self, session: VsphereSession, options: VsphereOptions, name: str
+        self, session: VsphereSession, options: VsphereOptions, name: str, rate: float | None = None
     ) -> tuple[VsphereSwitchResource, ...]:
         """Return a standard switch with its port group; none if the arm names a port group."""
         if options.isolated_network is not None:
             return ()
         connection = {**options.model_dump(mode="json"), **options.connection()}
-        return (VsphereSwitchResource(session, {"name": name, "options": connection}),)
+        details = {"name": name, "options": connection, **({} if rate is None else {"rate": rate})}
+        return (VsphereSwitchResource(session, details),)
 
     def writes(self, options: VsphereOptions) -> tuple[Write, ...]:
         """Return what VMs create at the host or vCenter."""

@@ -125,10 +125,12 @@ class VmBuilder:
         await self._connect(vm, network, "0")
         if request.isolated is not None:
             isolated = await pool.find("network", request.isolated.network)
-            await self._connect(vm, isolated, "1", request.isolated.mac)
+            await self._connect(vm, isolated, "1", request.isolated.mac, request.isolated.rate)
 
-    async def _connect(self, vm: str, network: str, device: str, mac: str = "") -> None:
-        record = vif_record(vm, network, device, mac)
+    async def _connect(
+        self, vm: str, network: str, device: str, mac: str = "", rate: float | None = None
+    ) -> None:
+        record = vif_record(vm, network, device, mac, rate)
         await self._pool.ask(lambda api: api.VIF.create(record))
 
     async def _disk(self, repository: str, name: str, size: int) -> str:

@@ -56,7 +56,9 @@ async def create_network(pool: Pool, name: str) -> str:
     return str(await pool.ask(lambda api: api.network.create(record)))
 
 
-def vif_record(vm: str, network: str, device: str, mac: str = "") -> Mapping[str, Any]:
+def vif_record(
+    vm: str, network: str, device: str, mac: str = "", rate: float | None = None
+) -> Mapping[str, Any]:
     """Return the record for ``VIF.create``.
 
     Args:
@@ -64,7 +66,10 @@ def vif_record(vm: str, network: str, device: str, mac: str = "") -> Mapping[str
         network: The network's reference.
         device: Its place among the VM's cards, from 0.
         mac: Its address; empty: the pool chooses one.
+        rate: The most that it sends, in bits per second; None: no limit.
     """
+    # In KiB per second.
+    limit = {} if rate is None else {"kbps": str(round(rate / 8 / 1024))}
     return {
         "device": device,
         "network": network,
@@ -72,6 +77,6 @@ def vif_record(vm: str, network: str, device: str, mac: str = "") -> Mapping[str
         "MAC": mac,
         "MTU": MTU,
         "other_config": {},
-        "qos_algorithm_type": "",
-        "qos_algorithm_params": {},
+        "qos_algorithm_type": "ratelimit" if limit else "",
+        "qos_algorithm_params": limit,
     }

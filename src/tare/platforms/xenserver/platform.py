@@ -92,6 +92,7 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
                 missing_knobs=MISSING_KNOBS,
                 disk=frozenset({BUSES[options.devices].name}),
                 toolbox=frozenset({LIVE}),
+                limits_cards=True,
             ),
             elsewhere=True,
             kernel="the live image's",
@@ -139,7 +140,7 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
         return await pool.presence(await pool.host(options.on_host))
 
     def network_resources(
-        self, session: XenSession, options: XenserverOptions, name: str
+        self, session: XenSession, options: XenserverOptions, name: str, rate: float | None = None
     ) -> tuple[XenNetworkResource]:
         """Return a network without a PIF."""
         return (XenNetworkResource(session, {**options.connection(), "name": name}),)

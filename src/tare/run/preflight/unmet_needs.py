@@ -171,7 +171,13 @@ def _beyond_its_network(scenario: Scenario, offered: Capabilities) -> str:
         return ""
     (way,) = offered.network
     not_that = f"which `network-way: {way}` is not"
-    if scenario.link is not None:
+    limited = way == ISOLATED and offered.limits_cards
+    if scenario.link is not None and way == ISOLATED and not limited:
+        return (
+            "its link needs a network whose cards have a limit, and this platform limits none on "
+            "an isolated network"
+        )
+    if scenario.link is not None and not limited:
         return f"its link needs a network of Tare's own on this host, {not_that}"
     cluster = scenario.cluster
     if cluster is not None and cluster.external is None:

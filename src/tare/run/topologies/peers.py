@@ -105,7 +105,7 @@ async def connected(
         *[(await offered_network(context, ways))[0] for context in contexts]
     )
     if link is not None:
-        offered -= UNMADE
+        offered -= UNMADE - {ISOLATED}
     elif several:
         offered -= ALONE
     try:
@@ -116,7 +116,7 @@ async def connected(
     async with AsyncExitStack() as held:
         isolated = None
         if way == ISOLATED:
-            isolated = await held.enter_async_context(_isolated(contexts, platform, options))
+            isolated = await held.enter_async_context(_isolated(contexts, platform, options, link))
         whole = await held.enter_async_context(
             spanning_network(
                 contexts, way not in UNMADE, switching=switching, link=link, isolated=isolated
@@ -127,7 +127,10 @@ async def connected(
 
 @asynccontextmanager
 async def _isolated(
-    contexts: Sequence[Context], platform: Platform[Any], options: PlatformOptions
+    contexts: Sequence[Context],
+    platform: Platform[Any],
+    options: PlatformOptions,
+    rate: float | None,
 ) -> AsyncIterator[Isolated]:
     """Hold an isolated network at the hypervisor of a batch's machines."""
     context, *others = contexts
@@ -138,7 +141,7 @@ async def _isolated(
         )
     subnet = await free_subnet([context.host])
     name = f"tare-{secrets.token_hex(4)}"
-    async with platform.isolated_network(context, options, name):
+    async with platform.isolated_network(context, options, name, rate):
         yield Isolated(name, Addresses(subnet))
 
 

@@ -20,7 +20,7 @@ from tare.platforms.linux.network.shaping import link_facts
 from tare.platforms.linux.network.subnets import Addresses
 from tare.platforms.linux.network.switches import OUTSIDE, Switch
 from tare.platforms.linux.network.tracking import Tracked, tracked
-from tare.platforms.network import MTU, SERVED, Link, Way
+from tare.platforms.network import MTU, SERVED, Link, Way, limited_facts
 from tare.study.model.platform_options import GIVEN, ISOLATED, Switching
 
 _REACH_S = 60.0
@@ -175,7 +175,7 @@ class Network:
         """What the machines of this host are plugged into, for a run's record."""
         laid, link = self._laid, self._common.link
         if laid is None:
-            return {}
+            return {"link": limited_facts(link)} if self._common.isolated and link else {}
         return {
             **laid.switches[self._name].facts,
             **({} if link is None else {"link": link_facts(link)}),
@@ -347,7 +347,7 @@ class Network:
     async def isolated(self, machine: str) -> Link:
         """Return the link of a machine on the batch's isolated network at a hypervisor.
 
-        Its ``interface`` is the network's name there.
+        Its ``interface`` is the network's name there. A link's speed limits each machine's card.
 
         Raises:
             MachineFault: The subnet has no address left.
@@ -356,7 +356,7 @@ class Network:
         if isolated is None:
             raise MachineFault(f"{machine}: this batch has no isolated network")
         address = isolated.addresses.machine(next(self._common.numbers))
-        link = Link("isolated", address, 24, isolated.name)
+        link = Link("isolated", address, 24, isolated.name, rate=self._common.link)
         self._common.links[machine] = link
         return link
 
