@@ -51,9 +51,9 @@ Outcome = Literal["ok", "fell", "frozen", "died"]
 BOOTS = 20
 ROUND = 60
 """Boots in one lab, so that a configuration is tried in several boots of the lab as well."""
-GUEST_S = 300
-"""Seconds that a guest may take. Guests that booted took up to 88 s at a load of 13, and up to
-121 s with two fifths of one CPU for the emulator."""
+GUEST_S = 600
+"""Seconds that a guest may take: guests that booted took up to 88 s at a load of 13, and up to
+250 s at a load of 21."""
 PATIENCE_S = 120.0
 SILENT_S = GUEST_S + PATIENCE_S
 """Seconds without an outcome after which the emulated host is frozen: it ends guests by itself."""
