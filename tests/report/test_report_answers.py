@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -25,6 +26,8 @@ from tare.report.page.verdicts import (
     answer_lines,
     arm_sentences,
     bound,
+    count_words,
+    lead,
     resource_sentences,
 )
 
@@ -80,12 +83,15 @@ def claims_of(sentences: Sequence[str]) -> Iterator[tuple[ResourceName, Claim]]:
         if sentence.startswith(("About ", "The figure for ", "The figures for ")):
             continue
         for clause in sentence.removesuffix(".").split("; "):
-            if clause.lower().startswith("undecided: "):
+            if clause.lower().startswith("undecided: ") and "(" not in clause:
+                for name in names_in(clause):
+                    yield name, Claim(0, math.inf)
+            elif clause.lower().startswith("undecided: "):
                 for part in clause[11:].split("), "):
                     label, _, ends = part.removesuffix(")").partition(" (")
                     low, high = ends.split(" to ")
                     yield NAMES[label], Claim(size(low), size(high))
-            elif " the same (within ±" in clause:
+            elif " the same (" in clause or " within ±" in clause:
                 share = size(clause.rpartition("±")[2].removesuffix(")")) - 1
                 for name in names_in(clause):
                     yield name, Claim(1 / (1 + share), 1 + share)
@@ -242,6 +248,40 @@ def test_a_resource_is_the_geometric_mean_of_its_metrics_in_the_direction_of_cos
     assert disk.worst is not None and worst_of(disk).key.metric == "rate"
     assert (worst.resource, worst.averaged) == ("latency-worst", 1)
     assert worst.cost == pytest.approx(30.0, rel=1e-3)
+
+
+SHORT_STUDIES: dict[str, tuple[int, tuple[ResourceName, ...]]] = {
+    "quick": (3, ("cpu", "memory", "latency", "latency-worst")),
+    "realtime-short": (3, ("cpu", "latency", "latency-worst")),
+    "components-smoke": (
+        2,
+        ("cpu", "memory", "disk", "network", "latency", "latency-worst", "application"),
+    ),
+}
+"""Arms next to the bare machine on a host without KVM, and the resources that are measured."""
+
+
+@pytest.mark.parametrize("study", SHORT_STUDIES)
+def test_an_answer_has_at_most_eighty_words_and_names_every_resource(
+    tmp_path: Path, study: str
+) -> None:
+    arms, resources = SHORT_STUDIES[study]
+    names = [f"arm-{number}" for number in range(arms)]
+    metric = SimulatedMetric("m", {"bare": 1.0, **dict.fromkeys(names, 2.0)}, workload="w")
+    platforms = {"bare": "bare", **dict.fromkeys(names, "qemu")}
+    run = SimulatedRun([metric], arms=platforms, emulated=frozenset(), seed=3)
+    found = compare_runs(load_run(write_run(tmp_path, events_of(run))))
+    drawn = random.Random(1)
+    for _ in range(500):
+        costs = [
+            replace(a_cost(name, drawn.choice(list(COSTS.values()))), arm=arm)
+            for arm in names
+            for name in resources
+        ]
+        answers = arm_sentences(replace(found, resources=tuple(costs)))
+        assert count_words([lead(found), *answers.values()]) <= 80, answers
+        for text in answers.values():
+            assert sorted(names_in(text)) == sorted(resources)
 
 
 def worst_of(cost: ResourceCost) -> Effect:

@@ -111,7 +111,7 @@ def test_figures_follow_the_theme(quick: Quick) -> None:
 def test_the_first_screen_has_the_verdict_and_the_figure(quick: Quick) -> None:
     _, page, comparison = quick
     words = page.words
-    assert "Cost compared with bare in typical boots, measured in 8 blocks" in words
+    assert "Cost compared with bare in typical boots (8 blocks)" in words
     first = words[: words.index("Cost against")]
     sentences = arm_sentences(comparison)
     assert list(sentences) == ["oci", "qemu-pv", "qemu-em"]

@@ -19,6 +19,7 @@ from tare.report.page.verdicts import (
     CostAxis,
     bound,
     capital,
+    count_words,
     label_of,
     names_in_words,
     range_in_words,
@@ -37,6 +38,8 @@ from tare.units import format_quantity
 
 ANY = "any"
 """The size of costs that nothing bounds."""
+HEADING = 20
+"""Words of the heading above the sentences, about."""
 
 
 def change_heading(before: Comparison, after: Comparison) -> str:
@@ -63,7 +66,7 @@ def _sentences_by_arm(by_arm: Mapping[str, Sequence[ResourceChange]]) -> dict[st
     sentences: dict[str, str] = {}
     for brief in (False, True):
         sentences = {arm: _sentences(changes, brief) for arm, changes in by_arm.items()}
-        if sum(len(text.split()) for text in sentences.values()) <= MOST_WORDS:
+        if HEADING + count_words(sentences.values()) <= MOST_WORDS:
             break
     return sentences
 

@@ -52,7 +52,7 @@ NAME = 40
 """Characters of an arm's name in sentences."""
 
 MOST_WORDS = 80
-"""Words of all sentences together; with more, sentences become shorter."""
+"""Words of an answer, with its heading; with more, sentences become shorter."""
 
 LABELS: Mapping[ResourceName, str] = {
     "cpu": "CPU",
@@ -124,7 +124,7 @@ def lead(comparison: Comparison) -> str:
     if rounds:
         so_many = f"{counted(max(rounds), 'round')} of sessions"
     against = short(comparison.against, NAME)
-    text = f"Cost compared with {against} in typical boots, measured in {so_many}"
+    text = f"Cost compared with {against} in typical boots ({so_many})"
     boots = comparison.blocks
     if boots < least_blocks(LEVEL):
         return text
@@ -209,26 +209,33 @@ def absent_lines(comparison: Comparison) -> tuple[ArmLine, ...]:
 
 
 def arm_sentences(comparison: Comparison) -> dict[str, str]:
-    """Return what each arm costs, by arm; shorter where all of it would be too much to read."""
+    """Return what each arm costs, by arm; shorter where all of it would be too much to read.
+
+    Numbers that the bars show are left out first, then slow boots, which a note below reports.
+    """
     verdicts = [v for v in comparison.arm_verdicts if v.arm != comparison.baseline]
     costs: dict[str, list[ResourceCost]] = {}
     for cost in comparison.resources:
         costs.setdefault(cost.arm, []).append(cost)
-    for brief in (False, True):
+    heading = count_words([lead(comparison)])
+    for brief, slow in ((False, True), (True, True), (True, False)):
         found = {
-            verdict.arm: _sentence(comparison, verdict.arm, costs.get(verdict.arm, []), brief)
+            verdict.arm: _sentence(comparison, verdict.arm, costs.get(verdict.arm, []), brief, slow)
             for verdict in verdicts
         }
-        if sum(len(text.split()) for text in found.values()) <= MOST_WORDS:
+        if heading + count_words(found.values()) <= MOST_WORDS:
             break
     return found
 
 
-def _sentence(comparison: Comparison, arm: str, costs: Sequence[ResourceCost], brief: bool) -> str:
+def _sentence(
+    comparison: Comparison, arm: str, costs: Sequence[ResourceCost], brief: bool, with_slow: bool
+) -> str:
     if not costs:
         return "No headline metric was measured in blocks that it shares with the baseline."
     sentences = resource_sentences(costs, brief=brief)
-    if slow := [cost for cost in costs if cost.interval is not None and _has_slow_boots(cost)]:
+    slow = [cost for cost in costs if cost.interval is not None and _has_slow_boots(cost)]
+    if slow and with_slow:
         figures, include = ("figure", "includes") if len(slow) == 1 else ("figures", "include")
         sentences.append(
             f"The {figures} for {names_in_words(slow)} {include} boots that seem slow."
@@ -254,7 +261,7 @@ def resource_sentences(costs: Sequence[ResourceCost], *, brief: bool = False) ->
     enough = [cost for cost in costs if cost.finding != "preliminary"]
     typical = [cost for cost in enough if cost.resource != "latency-worst"]
     worst = [cost for cost in enough if cost.resource == "latency-worst"]
-    if brief and all(cost.finding == "undecided" for cost in worst):
+    if brief:
         typical, worst = [*typical, *worst], []
     found = [_clauses(typical, brief), *([] if brief else _advice(typical)), _clauses(worst, brief)]
     if few:
@@ -277,11 +284,12 @@ def _clauses(costs: Sequence[ResourceCost], brief: bool) -> str:
         sizes = ", ".join(f"{label_of(cost)} {_less(cost.cost)}" for cost in faster)
         parts.append(f"faster in {names_in_words(faster)}" if brief else f"faster: {sizes}")
     if same := of.get("same"):
-        within = bound(max(cost.margin for cost in same))
-        parts.append(f"{names_in_words(same)} the same (within ±{within})")
+        within = f"{'' if brief else 'within '}±{bound(max(cost.margin for cost in same))}"
+        parts.append(f"{names_in_words(same)} the same ({within})")
     if bounded := of.get("bounded"):
         most = bound(max(cost.largest for cost in bounded) - 1)
-        parts.append(f"{names_in_words(bounded)}: no difference larger than {most}")
+        size = f" within ±{most}" if brief else f": no difference larger than {most}"
+        parts.append(f"{names_in_words(bounded)}{size}")
     if undecided := of.get("undecided"):
         shown = ", ".join(f"{label_of(cost)} ({range_in_words(cost)})" for cost in undecided)
         parts.append(f"undecided: {names_in_words(undecided) if brief else shown}")
@@ -293,7 +301,8 @@ def _clauses(costs: Sequence[ResourceCost], brief: bool) -> str:
 def _slower(costs: Sequence[ResourceCost], brief: bool) -> str:
     if brief:
         low, high = min(cost.cost for cost in costs), max(cost.cost for cost in costs)
-        sizes = _more(high) if len(costs) == 1 else f"{_factor(low)} to {_factor(high)} the time"
+        ends = _factor(low), _factor(high)
+        sizes = _more(high) if ends[0] == ends[1] else f"{ends[0]} to {ends[1]} the time"
         return f"slower in {names_in_words(costs)} ({sizes})"
     first, *rest = costs
     lead_ = f"{label_of(first)} takes {_more(first.cost)}"
@@ -340,6 +349,11 @@ def label_of(cost: ResourceCost) -> str:
 def names_in_words(costs: Iterable[ResourceCost]) -> str:
     """Return the names of the costs' resources, such as ``CPU, memory and disk``."""
     return joined([label_of(cost) for cost in costs])
+
+
+def count_words(texts: Iterable[str]) -> int:
+    """Return the words of some texts; a number with its per cent sign is one."""
+    return sum(len(text.replace(" %", "%").split()) for text in texts)
 
 
 def capital(text: str) -> str:
