@@ -12,20 +12,20 @@ planning it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from tare.platforms.contract import Platform, PlatformOptions
-from tare.platforms.host_hypervisor import HostHypervisor, hypervisors_of
-from tare.platforms.xen.hypervisor import XEN
-from tare.probes import ProbeKind
-from tare.workloads.contract import Parameters, Workload
+if TYPE_CHECKING:
+    from tare.platforms.contract import Platform
+    from tare.platforms.host_hypervisor import HostHypervisor
+    from tare.probes import ProbeKind
+    from tare.workloads.contract import Workload
 
 PLATFORMS, WORKLOADS, PROBES = "tare.platforms", "tare.workloads", "tare.probes"
 """The groups of entry points."""
@@ -87,12 +87,19 @@ class _Source(Generic[Part]):
         point: The entry point.
         package: The distribution that brings it.
         kind: The contract of its parts.
+        require_declared: Checks what the contract requires of a part.
     """
 
-    def __init__(self, point: EntryPoint, package: str, kind: type[Part]) -> None:
+    def __init__(
+        self,
+        point: EntryPoint,
+        package: str,
+        kind: type[Part],
+        require_declared: Callable[[Part], None],
+    ) -> None:
         self.name, self.package = point.name, package
         self._point = point
-        self._kind = kind
+        self._contract = kind, require_declared
 
     @cached_property
     def _content(self) -> tuple[Part, ...] | Mapping[str, _Source[Part]] | Broken:
@@ -102,10 +109,10 @@ class _Source(Generic[Part]):
             if isinstance(loaded, Mapping):
                 group = self._point.group
                 return {
-                    name: _Source(EntryPoint(name, place, group), self.package, self._kind)
+                    name: _Source(EntryPoint(name, place, group), self.package, *self._contract)
                     for name, place in loaded.items()
                 }
-            return tuple(_parts(loaded, self._kind))
+            return tuple(_parts(loaded, *self._contract))
         except (Exception, SystemExit) as error:  # a stranger's module must not end Tare
             return self.without(f"{type(error).__name__}: {error}")
 
@@ -147,10 +154,16 @@ class Parts(Mapping[str, Part]):
     Args:
         points: The entry points of the group.
         kind: The contract of its parts.
+        require_declared: Checks what the contract requires of a part; raises TypeError.
     """
 
-    def __init__(self, points: Iterable[EntryPoint], kind: type[Part]) -> None:
-        sources = [_Source(point, _package(point), kind) for point in points]
+    def __init__(
+        self,
+        points: Iterable[EntryPoint],
+        kind: type[Part],
+        require_declared: Callable[[Part], None] = lambda _: None,
+    ) -> None:
+        sources = [_Source(point, _package(point), kind, require_declared) for point in points]
         # Tare's own come first, so that no package can take the name of one.
         self._own = sorted(
             (each for each in sources if each.package == OWN), key=lambda each: each.name
@@ -213,11 +226,38 @@ class Registry:
         workloads: Iterable[EntryPoint],
         probes: Iterable[EntryPoint] = (),
     ) -> None:
-        # Abstract classes are not parts, and mypy does not take one as an argument.
-        self.platforms: Parts[Platform[Any]] = Parts(platforms, Platform)  # type: ignore[type-abstract]
-        self.workloads: Parts[Workload[Any]] = Parts(workloads, Workload)  # type: ignore[type-abstract]
-        """In the order in which reports show them."""
-        self.probes: Parts[ProbeKind] = Parts(probes, ProbeKind)  # type: ignore[type-abstract]
+        self._points = {PLATFORMS: platforms, WORKLOADS: workloads, PROBES: probes}
+
+    # Contracts are imported when a part is used: listing workloads needs nothing of platforms.
+    # Abstract classes are not parts, and mypy does not take one as an argument.
+    @cached_property
+    def platforms(self) -> Parts[Platform[Any]]:
+        """The platforms by name."""
+        from tare.platforms.contract import Platform, PlatformOptions
+
+        return Parts(
+            self._points[PLATFORMS],
+            Platform,  # type: ignore[type-abstract]
+            lambda platform: _require_model(platform, platform.options, PlatformOptions),
+        )
+
+    @cached_property
+    def workloads(self) -> Parts[Workload[Any]]:
+        """The workloads by name, in the order in which reports show them."""
+        from tare.workloads.contract import Parameters, Workload
+
+        return Parts(
+            self._points[WORKLOADS],
+            Workload,  # type: ignore[type-abstract]
+            lambda workload: _require_model(workload, workload.parameters, Parameters),
+        )
+
+    @cached_property
+    def probes(self) -> Parts[ProbeKind]:
+        """The probes of other packages by name."""
+        from tare.probes import ProbeKind
+
+        return Parts(self._points[PROBES], ProbeKind)  # type: ignore[type-abstract]
 
     @cached_property
     def hypervisors(self) -> Mapping[str, HostHypervisor]:
@@ -225,6 +265,9 @@ class Registry:
 
         Tare's own platforms need only Xen, so they are not loaded to find out.
         """
+        from tare.platforms.host_hypervisor import hypervisors_of
+        from tare.platforms.xen.hypervisor import XEN
+
         return {XEN.word: XEN, **hypervisors_of(self.platforms.of_others())}
 
     @cached_property
@@ -245,10 +288,12 @@ def installed() -> Registry:
     return Registry(*(entry_points(group=each) for each in (PLATFORMS, WORKLOADS, PROBES)))
 
 
-def _parts(loaded: Any, kind: type[Part]) -> Iterator[Part]:
+def _parts(
+    loaded: Any, kind: type[Part], require_declared: Callable[[Part], None]
+) -> Iterator[Part]:
     if isinstance(loaded, list | tuple):
         for each in loaded:
-            yield from _parts(each, kind)
+            yield from _parts(each, kind, require_declared)
         return
     part = loaded() if inspect.isclass(loaded) else loaded
     if not isinstance(part, kind):
@@ -256,10 +301,7 @@ def _parts(loaded: Any, kind: type[Part]) -> Iterator[Part]:
     if not isinstance(part.name, str):
         raise TypeError(f"{part!r} has the name {part.name!r}, which is not a word")
     # A missing declaration is reported here, not in the middle of a run.
-    if isinstance(part, Platform):
-        _require_model(part, part.options, PlatformOptions)
-    elif isinstance(part, Workload):
-        _require_model(part, part.parameters, Parameters)
+    require_declared(part)
     yield part
 
 

@@ -26,13 +26,14 @@ BUILDING = {"debian", "lz4", "zstandard"}
 UNUSED = {
     "--version": {"numpy", "pydantic", "rich", "asyncio", "yaml", *REMOTE, *BUILDING},
     "studies": {"numpy", "polars", "jinja2", "yaml", "rich", *REMOTE, *BUILDING},
-    "workloads": {"numpy", "polars", "jinja2", "yaml", "rich", *REMOTE, *BUILDING},
+    "workloads": {"numpy", "polars", "jinja2", "yaml", "rich", "asyncio", *REMOTE, *BUILDING},
     "doctor": {"polars", "jinja2", "rich", *REMOTE, *BUILDING},
     "plan quick": {"polars", "jinja2", *REMOTE, *BUILDING},
     "run quick --arm bare --workload numeric-sort --blocks 2": {*REMOTE, *BUILDING},
 }
 """By command, what it must not import, in addition to ``NEVER`` and ``VENDORS``."""
 PARTS = {
+    "workloads": ("tare.platforms.", "tare.hosts."),
     "plan quick": (
         *(f"tare.platforms.{name}." for name in ("hyperv", "incus", "ovirt", "proxmox", "vsphere")),
         "tare.workloads.disk.",
