@@ -43,7 +43,7 @@ class VsphereSwitchResource(ServerResource[VsphereSession]):
         host = self.session.vim.host
         policy = host.NetworkPolicy()
         if (rate := self.details.get("rate")) is not None:
-            # Of what VMs send, in bits per second and bytes.
+            # For traffic that VMs send, in bits per second and bytes.
             policy.shapingPolicy = host.NetworkPolicy.TrafficShapingPolicy(
                 enabled=True,
                 averageBandwidth=round(rate),
