@@ -1,7 +1,7 @@
 """Gains and costs of measuring two arms at once; simple: in sequence, Tare: in duets.
 
-A boot's log-value is noise of its own, what the computer is like at the time (weather, the same for
-whoever measures then), and what the core is like. One after the other, arms meet different
+A boot's log-value is noise of its own, the computer's state at the time (weather, the same for
+all arms measured then), and what the core is like. One after the other, arms meet different
 weather, which resembles that of the place before by a lag; side by side they meet the same, and
 disturb each other. In the time of one block there are two duets.
 """

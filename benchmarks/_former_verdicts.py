@@ -17,7 +17,7 @@ LEVEL = 0.05
 
 def sign_flip_p(differences: Floats) -> Floats:
     """Return exact two-sided p-values of block differences, shape ``(..., n)`` with n ≤ 20."""
-    # The first sign stays: turning all of them round leaves the absolute sum as it is.
+    # The first sign stays: turning all of them round leaves the absolute sum unchanged.
     sums = differences[..., :1]
     for block in range(1, differences.shape[-1]):
         each = differences[..., block, None]

@@ -87,7 +87,7 @@ async def _succeed(host: LocalHost, argv: Sequence[str]) -> None:
 
 
 def busybox_initramfs(folder: Path) -> Path:
-    """Write an initramfs in which busybox says :data:`MARK` as soon as it is PID 1."""
+    """Write an initramfs in which busybox prints :data:`MARK` as soon as it is PID 1."""
     busybox = Path(_program("busybox", "busybox-static")).read_bytes()
     path = folder / "busybox.cpio"
     path.write_bytes(

@@ -389,6 +389,6 @@ def _as_study(study: TrueStudy, blocks: int) -> dict[str, Any]:
 
 
 def described(study: TrueStudy) -> str:
-    """Return a study in one line, for whoever looks into a false sentence."""
+    """Return a study in one line, for the reader of a false sentence."""
     about = {"seed": study.seed, "arms": study.arms, "blocks": study.blocks, "hard": study.hard}
     return json.dumps(about)

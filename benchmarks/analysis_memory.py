@@ -31,7 +31,7 @@ CHAIN = re.compile(r',"chain":"[0-9a-f]{64}"\}')
 
 
 def many_runs(folder: Path, runs: int) -> list[str]:
-    """Write as many runs, each the same but for its identity; return their folders."""
+    """Write as many runs, each the same except for its identity; return their folders."""
     first = folder / "first"
     many_values(first, VALUES)
     # Without the hashes of lines, which would be other ones in each copy: as streams of before.

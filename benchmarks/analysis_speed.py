@@ -60,8 +60,8 @@ for path in sorted(Path(sys.argv[1]).glob("series/*raw.parquet")):
     samples = pl.read_parquet(path).to_series().to_numpy()
     np.quantile(samples, [0.5, 0.9, 0.99, 0.999, 0.9999]), samples.max()
 """
-# A command's peak is that of whoever started it too, until it is a program of its own: so one does
-# that is small, and not this process, which has written a thousand million samples.
+# Until a command executes its own program, its peak includes that of the process that started it.
+# A small process starts it, therefore: this one has written a thousand million samples.
 STARTER = """
 import json, os, sys, time
 

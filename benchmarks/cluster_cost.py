@@ -153,7 +153,7 @@ def available(meminfo: Path = Path("/proc/meminfo")) -> int:
     was swapped out.
 
     Raises:
-        Unmeasured: The kernel does not tell.
+        Unmeasured: The kernel does not report it.
     """
     found = _LEFT.findall(meminfo.read_text())
     if len(found) != 2:
@@ -163,7 +163,7 @@ def available(meminfo: Path = Path("/proc/meminfo")) -> int:
 
 @contextmanager
 def taking(look: Callable[[], int] = available, every_s: float = LOOK_S) -> Iterator[Taken]:
-    """Look at the available memory again and again meanwhile; yield what was found."""
+    """Sample the available memory in the background; yield the samples."""
     first = look()
     taken, ended = Taken(first, first), threading.Event()
 

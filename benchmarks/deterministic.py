@@ -45,7 +45,7 @@ KERNELS = ("numeric-sort", "lu")
 KERNEL = {"seconds": 0.2}
 TIMES = ("duration_min_s", "interval_mean_median_s", "duration_mean_s")
 COUNTS = ("gaps", "stolen_share")
-"""The tick loop's figures that are looked at."""
+"""The tick loop's figures that are compared."""
 LAB_ARMS = ("kvm", "xen-pv", "xen-pvh")
 
 Boot = Callable[[int], Coroutine[Any, Any, dict[str, float]]]

@@ -95,7 +95,7 @@ async def _hosts(address: str, first: int, last: int) -> None:
 async def _each_host(address: str, first: int, last: int) -> None:
     """Stand for some simulated hosts by a worker each, until the scheduler is gone."""
     async with AsyncExitStack() as held:
-        # Workers that share a folder look at each other's when they begin: a thousand never would.
+        # Workers that share a folder read each other's files at the start; a thousand never would.
         place = Path(held.enter_context(tempfile.TemporaryDirectory()))
         workers: list[Worker] = []
         for begin in range(first, last, AT_ONCE):

@@ -28,7 +28,7 @@ LEAST_SHOWN_S = 0.05
 
 
 def cut(study: dict[str, Any], blocks: int) -> dict[str, Any]:
-    """Return ``study`` with exactly ``blocks`` blocks, and otherwise as it is."""
+    """Return ``study`` with exactly ``blocks`` blocks, and otherwise unchanged."""
     kept = {**study.get("blocks", {}), "least": blocks, "most": blocks}
     kept.pop("budget", None)
     return {**study, "blocks": kept}

@@ -18,7 +18,7 @@ from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._runs import CarriedOut, Unmeasured, carry_out
 
 MOST_APART = 1e-9
-"""Numbers are the same but for the rounding of their conversion."""
+"""Numbers are the same except for the rounding of their conversion."""
 MOST_FROM_COUNTERS = 0.02
 """The file system writes a little of its own."""
 

@@ -32,7 +32,7 @@ Result = Literal["passed", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one part, and the reasons of what it left out or lost."""
+    """The result of one part, with the reasons of skipped and failed tests."""
 
     result: Result
     counts: Mapping[str, int] = field(default_factory=dict)

@@ -140,7 +140,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_ssh_configuration() -> Iterator[None]:
-    """Look names up in no `~/.ssh/config`, whatever whoever runs the tests says there.
+    """Look names up in no `~/.ssh/config`, regardless of the user's own file.
 
     Of the whole session, as fixtures of modules and of classes reach hosts too. Commands that are
     processes of their own do not see it: studies say it for them, by `Sshd.in_a_study`.

@@ -34,7 +34,7 @@ UNVIABLE = "Unviable"
 """The compiler refuses it, so no test could notice it."""
 LEAST_TIMEOUT_S = 120
 OWN_TESTS = "--cargo-test-arg=--lib"
-"""Those within the program: others look at files of the repository that its copy has not."""
+"""Those within the program: others read files of the repository that its copy lacks."""
 
 
 def listed(tool: str, root: Path) -> list[str]:
@@ -80,7 +80,7 @@ def exactly(names: Sequence[str]) -> str:
 
 
 def key_of(name: str) -> str:
-    """Return a mistake's name as it is explained by: its place may move."""
+    """Return the name by which a mistake is explained: without its place, which may move."""
     return f"{AGENT}/{_PLACE.sub('', name, count=1)}"
 
 
@@ -92,7 +92,7 @@ def judged(outcomes: object, explained: str = "") -> dict[str, int]:
         explained: Text that names mistakes which make no difference.
 
     Raises:
-        ValueError: It is not of that form, or the agent's tests fail as it is.
+        ValueError: It is not of that form, or the unchanged agent's tests fail.
     """
     every = outcomes.get("outcomes") if isinstance(outcomes, dict) else None
     if not isinstance(every, list):
@@ -102,7 +102,7 @@ def judged(outcomes: object, explained: str = "") -> dict[str, int]:
         scenario, summary = each["scenario"], str(each["summary"])
         if scenario == "Baseline":
             if summary != "Success":
-                raise ValueError("the agent's tests fail as it is")
+                raise ValueError("the tests of the unchanged agent fail")
             continue
         name = "" if summary in (*NOTICED, UNVIABLE) else str(scenario["Mutant"]["name"])
         if name and f"{key_of(name)} |" in explained:

@@ -39,7 +39,7 @@ _FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/[^\s\[]+::[^\s\[]+)", re.MULTILI
 
 
 class TestsFailed(Exception):
-    """The tests fail without any mistake, so they can tell nothing."""
+    """The tests fail without any mistake, so they cannot detect one."""
 
 
 def run_tests(
@@ -83,7 +83,7 @@ class Covering:
     def __init__(self, tree: Path, tests: Iterable[str], data: Path) -> None:
         passed, output = run_tests(tree, tests, covered=data)
         self.failed = () if passed else tuple(_FAILED.findall(output))
-        """Tests that fail without any mistake: they can tell nothing, and are left out."""
+        """Tests that fail without any mistake: they cannot detect one, and are left out."""
         if not passed and not self.failed:
             raise TestsFailed(output[-4000:])
         self._data = CoverageData(str(data))

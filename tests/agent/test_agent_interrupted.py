@@ -18,7 +18,7 @@ DELAY_S = 0.1
 
 
 def _answer(connection: socket.socket) -> None:
-    """Answer each byte late, so that whoever asked is waiting nearly all the time."""
+    """Answer each byte late, so that the client is waiting nearly all the time."""
     with connection, contextlib.suppress(OSError):
         while data := connection.recv(1):
             time.sleep(DELAY_S)

@@ -136,7 +136,7 @@ def test_a_pilot_says_how_many_and_is_asked_again() -> None:
                    method="stein")  # fmt: skip
     assert early.go_on and str(stein) in early.reason
     quiet = values_of(20, 0.001)
-    # A pilot asks again by precision, which is looked at from 8 blocks on.
+    # A pilot asks again by precision, which is checked from 8 blocks on.
     assert (stops_after(quiet, "pilot"), stops_after(quiet, "stein")) == (8, 6)
 
 

@@ -71,7 +71,7 @@ def test_quantiles_of_one_boot_are_covered_though_neighbours_are_alike(
 
 
 def test_quantiles_from_one_cluster_of_samples_are_not_shown() -> None:
-    """Twenty samples beyond, all in one stretch of time, tell no quantile beyond it."""
+    """Twenty larger samples, all in one stretch of time, do not determine a higher quantile."""
     rng = np.random.default_rng(2)
     samples = nanoseconds(rng.standard_normal(20_000))
     samples[7000:7030] += 100_000

@@ -49,7 +49,7 @@ def test_boots_of_the_baseline_may_be_missing() -> None:
     alone = boots.copy()
     alone[2] = np.nan
     alone[1, 0, 1] = 0.0
-    # Without any twin it is the flip of signs, but for the draws.
+    # Without any twin it is the flip of signs, except for the draws.
     expected = family_p(alone[0] - alone[1], seed=1)
     null = rng.standard_normal((3, 4, 10))
     null[2] = np.nan

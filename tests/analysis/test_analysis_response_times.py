@@ -64,7 +64,7 @@ def test_all_phases_of_an_arm_are_one_family() -> None:
     random = np.random.default_rng(5)
 
     def study() -> list[Timeline]:
-        # Response times of no phase differ, but for what chance does to each stretch of time.
+        # Response times of all phases are alike, except for chance in each stretch of time.
         made = []
         for block in range(1, 9):
             noise = [float(each) for each in np.exp(random.normal(0, 0.05, 20))]

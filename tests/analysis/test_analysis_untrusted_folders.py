@@ -133,7 +133,7 @@ def judge(run: Path) -> None:
 
 
 def test_an_intact_folder_is_read_completely(tmp_path: Path) -> None:
-    """Else the properties below would try what nobody looks at."""
+    """Otherwise the properties below would test content that is never read."""
     run = make_run(tmp_path / "run", content=RunContent(FACTS, STUDY, PROOF, PLACEMENT))
     data = load_run(run)
     assert all(cell.facts.keys() == FACTS.keys() for cell in data.cells)

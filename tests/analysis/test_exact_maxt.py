@@ -262,7 +262,7 @@ def test_full_correlation_has_the_least_representable_p_value() -> None:
 
 
 def test_no_share_is_above_one() -> None:
-    """The mean of what is all the same is all there is, whatever sums are rounded to."""
+    """The mean explains constant values completely, regardless of rounding in sums."""
     for value in (0.1, 0.3, 0.7, 1.1):
         for blocks in range(2, 13):
             statistic = maxt._Statistic(np.full((1, blocks), value), None)

@@ -1,4 +1,4 @@
-"""Tails beyond what was seen: each reason to tell nothing, at its edge."""
+"""Tails beyond the samples: each reason to refuse an extrapolation, at its edge."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_every_level_needs_a_cost(costs: tuple[float, ...]) -> None:
         ((0.0, 0.0, 0.0), (1.0, 4.0, 5.0), (1, 1)),
         ((1.0, 100.0, 1.0), (1.0, 4.0, 5.0), (1, 12)),  # Never less than once, √0.04,
         ((1.0, 1.0, 1e-9), (1.0, 4.0, 5.0), (2, 30)),  # nor more than most.
-        # Rounded up, but for the rounding of numbers: 3 + 0.5, 1.2 and 2 parts in 10⁹.
+        # Rounded up, except for floating-point rounding: 3 + 0.5, 1.2 and 2 parts in 10⁹.
         (((3 + 0.5e-9) ** 2, 1.0, 1.0), (1.0, 1.0, 1.0), (3, 1)),
         (((3 + 1.2e-9) ** 2, 1.0, 1.0), (1.0, 1.0, 1.0), (4, 1)),
         (((3 + 2.0e-9) ** 2, 1.0, 1.0), (1.0, 1.0, 1.0), (4, 1)),

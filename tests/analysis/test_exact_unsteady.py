@@ -78,7 +78,7 @@ def six(trend: Floats) -> list[Floats]:
 
 
 def shaped(levels: dict[int, float], fourth: float | None = None) -> Floats:
-    """64 values of 1, but for some sixteenths, by their numbers, and for the fourth value."""
+    """Return 64 values of 1, except in some sixteenths, by their numbers, and the fourth value."""
     values = np.ones(64)
     for place, level in levels.items():
         values[4 * place : 4 * place + 4] = level

@@ -156,7 +156,7 @@ async def test_a_makers_hypervisor_is_certified_and_its_file_holds_no_secret(
     # Pinned to what the server has, whatever this computer has.
     pins = "passed" if about.found["pinning"] else "skipped"
     assert "test_pins" in cases_that(about, pins)
-    # Whose rights: those of the account there, and not of whoever ran the command here.
+    # Whose rights: those of the account there, and not of the user who ran the command here.
     assert about.rights == RIGHTS.get(kind, about.rights)
     assert "root" not in about.rights and about.build and about.shown
     text = file.read_text()

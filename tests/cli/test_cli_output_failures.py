@@ -1,4 +1,4 @@
-"""What becomes of the output ends no run, and limits of the shell are named."""
+"""Failures of the output do not end a run, and limits of the shell are named."""
 
 from __future__ import annotations
 

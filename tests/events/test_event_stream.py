@@ -281,7 +281,7 @@ def test_a_hash_is_not_taken_for_a_number(tmp_path: Path, monkeypatch: pytest.Mo
     write(path, [BlockStarted(block=1, order=("bare",)) for _ in range(100)])
 
     def slow(_: object) -> None:
-        raise AssertionError("a usual line is looked at as if a stranger had written it")
+        raise AssertionError("a usual line is checked as if a stranger had written it")
 
     monkeypatch.setattr("tare.events.stream.plain_json", slow)
     assert len(read_events(path)) == 100

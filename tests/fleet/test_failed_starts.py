@@ -1,4 +1,4 @@
-"""An attempt that does not begin, or that nobody can run: reported, and given up in the end."""
+"""An attempt that does not begin, or that no host can run: reported, and finally given up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ends after a block is found without a look at the cells of all others."""
+"""Blocks that have ended are found without reading the cells of all others."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ async def test_a_controller_waits_for_more_hosts_than_dask_has_requests_by_itsel
         queues = await asyncio.gather(*(Queue(name, client=known._client) for name in names))
         waiting = [asyncio.ensure_future(queue.get()) for queue in queues]
         await asyncio.sleep(1)
-        # Silent connections keep nobody from being asked or informed.
+        # Silent connections do not block questions to others and messages for them.
         assert await asyncio.wait_for(known.hosts(), 30) == {}
         await asyncio.wait_for(queues[-1].put("word"), 30)
         assert await asyncio.wait_for(waiting[-1], 30) == "word"

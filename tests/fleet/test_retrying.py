@@ -1,4 +1,4 @@
-"""A host that fails is tried again after a pause, and given up in the end."""
+"""A host that fails is tried again after a pause, and finally given up."""
 
 from __future__ import annotations
 

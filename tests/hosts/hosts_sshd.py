@@ -117,7 +117,7 @@ class Sshd:
         self._signal(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """Stop the server as it is: connections stay, new ones are made, and nothing answers."""
+        """Freeze the server: connections stay, new ones are made, and nothing answers."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
         self._signal(signal.SIGSTOP)
@@ -160,7 +160,7 @@ class Sshd:
     def in_a_study(self, address: str = "127.0.0.1") -> str:
         """Return the keys by which a host or an arm of a study is reached.
 
-        Whoever runs the tests may have an SSH configuration, which must not affect them.
+        The user may have an SSH configuration, which must not affect the tests.
         """
         return (
             f"ssh: {address}, port: {self.port}, user: {getpass.getuser()}, "

@@ -1,4 +1,4 @@
-"""This computer, but for real-time throttling, which a test has for itself.
+"""This computer, with a test's own setting of real-time throttling.
 
 It is one setting of the whole computer: whatever else measures here changes it meanwhile.
 """

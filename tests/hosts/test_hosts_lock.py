@@ -1,4 +1,4 @@
-"""One run at a time on a host, whoever began it, and with whichever state folder."""
+"""One run at a time on a host, for all users and state folders."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_a_nested_ledger_knows_what_one_of_its_own_would(steps: list[tuple[str, 
         wanted = [what(entry) for entry in own.open_entries()]
         assert [what(entry) for entry in ledger.open_entries()] == wanted
         parent.close()
-        # Whoever comes after a crash has the carrier's file alone.
+        # After a crash, only the carrier's file is left to the clean-up.
         with Ledger(Path(folder) / "parent") as again:
             mine, *rest = again.open_entries()
             assert mine == other

@@ -1,4 +1,4 @@
-"""A process that writes without end, or leaves its pipes to others, keeps nobody waiting."""
+"""A process that writes without end, or leaves its pipes to others, does not block Tare."""
 
 from __future__ import annotations
 

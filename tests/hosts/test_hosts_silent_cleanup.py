@@ -43,7 +43,7 @@ async def test_one_who_leaves_gives_a_silent_host_up_for_good(
         async with asyncio.timeout(30):
             await process.wait()
     assert any("is waited for at most 1 s more" in notice for notice in notices) is not leave_first
-    # Whoever clears up asks for one thing after another, and all are answered at once.
+    # The clean-up sends one request after another, and all are answered at once.
     way.silent = False
     for _ in range(10):
         with pytest.raises(MachineFault, match="not tried again because Tare is ending"):

@@ -184,7 +184,7 @@ async def test_no_key_is_taken_on_trust(sshd: Sshd, jump: Sshd, tmp_path: Path) 
             str(jump.known_hosts), nothing
         )
         options = found(tmp_path, both + careless, known_hosts=None)
-        # What is not remembered there is looked for where it is by default.
+        # Keys that are not remembered there are read from the default place.
         assert options.jumps[0].known_hosts == Path("~/.ssh/known_hosts").expanduser()
         options = replace(
             options, jumps=(replace(options.jumps[0], known_hosts=tmp_path / "nothing"),)

@@ -1,4 +1,4 @@
-"""The SSH configuration of whoever runs the tests changes nothing of what they see."""
+"""The user's own SSH configuration does not affect the tests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def stray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_it_is_not_looked_at_by_tests(stray: str, monkeypatch: pytest.MonkeyPatch) -> None:
     options = options_for("vm", Login.model_validate({}), 30.0)
     assert (options.config, options.port, options.jumps) == (None, 22, ())
-    # As whoever uses Tare has it.
+    # As a user of Tare has it.
     monkeypatch.setattr(finding, "CONFIG", "~/.ssh/config")
     astray = options_for("vm", Login.model_validate({}), 30.0)
     assert [each.place for each in astray.jumps] == [stray]

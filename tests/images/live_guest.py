@@ -82,7 +82,7 @@ class LiveMachine:
     scratch: int = 0
 
     def argv(self, configuration: Path, folder: Path) -> list[str]:
-        """Return the command, but for its serial ports."""
+        """Return the command without its serial ports."""
         smm = "on" if self.firmware == "secure" else "off"
         boot = f"file={self.image},format=raw,read-only=on,if=none,id=image"
         cfg = f"file={configuration},format=raw,read-only=on,if=none,id=configuration"
@@ -150,7 +150,7 @@ class Booted:
 
 @contextlib.asynccontextmanager
 async def booted(machine: LiveMachine, folder: Path) -> AsyncIterator[Booted]:
-    """Boot a machine whose agent is expected here; it is killed in the end."""
+    """Boot a machine whose agent is expected here; kill it afterwards."""
     console, port = folder / "console", folder / "port"
     async with CallbackListeners().open(CallbackAddress("127.0.0.1", 0)) as door:
         with door.expect("tare-live-1") as caller:

@@ -24,7 +24,7 @@ from tare.platforms.contract import Context, MachineSpec, Shape
 SHAPE = Shape(vcpus=1, memory=192 << 20)
 PATIENCE_S = 300.0
 _APART_S = 20
-"""Seconds between two looks at a lab's CPUs."""
+"""Seconds between two checks of a lab's CPUs."""
 _LOOK_S = 120
 """Seconds after which a lab that does not answer has failed."""
 QEMU = "qemu-system-x86_64"
@@ -123,7 +123,7 @@ def _failed(lab: Lab) -> str:
 async def inside(
     options: LabOptions, folder: Path, agent: Path, kernel: str
 ) -> AsyncIterator[Inside]:
-    """Boot a lab; prove in the end that nothing is left: in its ledger, in the one here, of it."""
+    """Boot a lab; afterwards check that both ledgers are empty, and that the lab is gone."""
     here = LocalHost(agent)
     local = Context(here, Ledger(folder / "here"), default_cache(), agent, kernel)
     # Anywhere: two labs at once would share the CPU for guests, and leave the other one idle.

@@ -22,7 +22,7 @@ def kvm(**options: Any) -> QemuOptions:
 async def booted(
     lab: Inside, options: QemuOptions, role: str = "subject", cpu: int = OWN
 ) -> AsyncIterator[tuple[QemuMachine, Mapping[str, Any]]]:
-    """Boot a guest in the lab and stop it in the end; with it comes what it proved of itself."""
+    """Boot a guest in the lab and stop it afterwards; yield it with its proof."""
     prepared = await Qemu().prepare(lab.context, options, SHAPE, True)
     image, program = prepared.extra["image"], prepared.extra["program"]
 

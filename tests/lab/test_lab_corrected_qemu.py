@@ -175,7 +175,7 @@ async def test_a_lab_runs_the_corrected_copy_and_records_it(
     assert found.corrected and Path(found.program).is_relative_to(tmp_path)
     assert found.description.startswith(f"{found.version}, VMRUN corrected")
     assert found.threads == ("single" if found.short_turns else "multi")
-    # What a user names is run as it is.
+    # A program that a user names runs unchanged.
     own = await emulator_of(LocalHost(), LabOptions(qemu=str(installed)), tmp_path)
     assert not own.corrected and own.program == str(installed)
     assert store.load(Path(found.program).parents[1]) == {

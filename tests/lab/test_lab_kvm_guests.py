@@ -111,7 +111,7 @@ async def test_two_guests_are_what_was_asked_for_and_share_a_cpu(kvm_lab: Inside
         assert "kvm-clock" in proof["clocksource"]["available"]
         assert "kvm-steal-time" in features(proof)
         assert "kvm-pv-eoi" not in features(proof)
-        # This one knows nothing of KVM.
+        # This one does not support KVM.
         assert other["hypervisor"]["signatures"] == ["Microsoft Hv"]
         assert "kvm-clock" not in other["clocksource"]["available"]
         assert "hyperv_clocksource_tsc_page" in other["clocksource"]["available"]

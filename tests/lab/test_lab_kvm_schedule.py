@@ -150,7 +150,7 @@ def test_a_study_in_the_lab_reports_how_long_a_known_neighbour_had_the_cpu(
     spikes = [spike for each in cells for spike in each.spikes]
     long = [spike for spike in spikes if spike.excess_ns > 10_000_000]
     blamed = sum(spike.cause == CULPRIT for spike in long)
-    # Between its phases it wakes every 5 ms to look at the time; that is its doing, but no phase.
+    # Between its phases it wakes every 5 ms to read the time; it causes that, but not in a phase.
     took = sum(taken for each in long for cause, taken in each.parts if cause == CULPRIT)
     off = took * 1e-9 / sum(facts) - 1
     print(f"{len(facts)} phases, {blamed} of {len(long)} long gaps blamed, total {off:+.2%}")

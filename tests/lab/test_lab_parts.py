@@ -267,7 +267,7 @@ def test_each_lab_has_keys_of_its_own_and_only_its_owner_reads_them(
     assert first.known_hosts(22) != second.known_hosts(22)
     assert first.known_hosts(40000).startswith("[127.0.0.1]:40000 ssh-ed25519 ")
     archive = initramfs(image, LabOptions("xen"), first, agent_program)
-    # One private key, the host's own: whoever reads the archive cannot log in by it.
+    # One private key, the host's own: a reader of the archive cannot log in with it.
     assert archive.count(b"BEGIN OPENSSH PRIVATE KEY") == 1
     assert first.client.export_public_key("openssh").strip() in archive
     assert b"hypervisor=xen\n" in archive

@@ -113,7 +113,7 @@ async def vcpu_of(machine: Machine) -> int:
 def pages_by_node(maps: str, at_least: int) -> dict[int, int]:
     """Return the pages of each node in the mappings of so many pages, as numa_maps has them.
 
-    Programs and libraries are files: they are where whoever read them first was.
+    Programs and libraries are files: they are in the memory of the node that read them first.
     """
     found: dict[int, int] = {}
     for line in (each for each in maps.splitlines() if " file=" not in each):

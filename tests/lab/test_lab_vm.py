@@ -247,7 +247,7 @@ async def test_a_vm_that_may_be_rebooted_is_a_fresh_boot_in_each_block(
     boots = [each["boot"] for each in seen]
     assert len({before, *boots}) == 3
     assert (await vm.sh("cat /proc/sys/kernel/random/boot_id")).strip() == boots[-1]
-    # Its process lives through them, and is the machine's all the same.
+    # Its process lives through them, and still is the machine's.
     assert [each["carrier"]["pid"] for each in seen] == [vm.lab.pid] * 2
     assert len(cells_of(folder, "fresh", "numeric-sort")) == 2
     assert not any(

@@ -66,7 +66,7 @@ class Product:
     """One of the two, as Debian has it.
 
     Args:
-        name: As it is called by Tare, and by whoever reads why a test was skipped.
+        name: Its name in Tare, and in the reasons of skipped tests.
         program: Its daemon.
         package: The package that has it.
         folder: The variable that names its folder to it.

@@ -99,7 +99,7 @@ def answer(listener: int) -> None:
                 listener, SEND, bytearray(answered(fields[0], fields[1], fields[6], fields[7]))
             )
         except OSError:
-            # Whoever asked has ended meanwhile.
+            # The client has ended meanwhile.
             continue
 
 

@@ -83,7 +83,7 @@ class LoopbackServer:
         self.ca = certificate(folder)
         self.lock = threading.RLock()
         self.asked: list[str] = []
-        """Every request that was answered, as ``METHOD PATH`` or as it is called."""
+        """Every request that was answered, as ``METHOD PATH`` or by its name."""
         self.cuts: list[re.Pattern[str]] = []
         """A request that one of these finds loses its connection once, when its work is done."""
         server = self

@@ -446,7 +446,7 @@ class Proxmox(LoopbackServer):
                 else:
                     state["exitstatus"] = "OK"
                 finally:
-                    # A task that a mistake of this server ends has ended, too: nobody waits for it.
+                    # A task that a mistake of this server ends has ended, too: no client may wait.
                     state.update(status="stopped", endtime=int(time.time()))
 
         threading.Thread(target=run, daemon=True).start()

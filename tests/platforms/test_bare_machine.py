@@ -80,7 +80,7 @@ async def test_an_unpinned_machine_has_as_many_cpus_as_its_shape(context: Contex
     await machine.ready(20)
     cpus = os.sched_getaffinity(process_of(context))
     assert len(cpus) == 1
-    # Reports look at these, where its counters are the host's.
+    # Reports use these, where its counters are the host's.
     assert set(machine.applied["keeps_to"]) == cpus
     await machine.stop()
 

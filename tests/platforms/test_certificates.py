@@ -233,6 +233,6 @@ def test_every_platform_states_what_it_makes_with_the_ledgers_own_words(
         kinds = [each.kind for each in stated]
         assert len(set(kinds)) == len(kinds)
         made |= set(kinds)
-    # What it alone knows how to undo, one of its variants makes: but for what an option asks for.
+    # One of its variants makes each kind that only it can undo, except those that need an option.
     optional = {"logical-volume", "pci-function", "hyperv-cpu-group", "ovirt-cpu-profile"}
     assert set(platform.undoers) - optional <= made

@@ -1,4 +1,4 @@
-"""A disk of a machine's own: alike in every arm, full where it is full, and gone in the end."""
+"""A machine's own disk: the same in every arm, full when it is full, and removed afterwards."""
 
 from __future__ import annotations
 

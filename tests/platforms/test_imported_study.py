@@ -93,7 +93,7 @@ def test_all_that_the_machine_has_is_in_the_study_where_the_host_has_it() -> Non
     assert "disk" in study["workloads"]
 
 
-def test_what_is_missing_on_this_host_is_listed_first() -> None:
+def test_features_missing_on_this_host_are_listed_first() -> None:
     text = imported(SOURCES["large"]).study(ROOMS["ours"])
     notes = text[: text.index("study:")]
     assert "the machine has 128 vCPUs and this host 2 CPUs: all arms have 2" in notes

@@ -78,7 +78,7 @@ async def test_a_container_over_https_is_made_measured_and_what_is_left_of_one_i
     finally:
         await machine.stop()
     assert context.ledger.open_entries() == ()
-    # What a Tare that was killed had made goes by the ledger's word, and nothing but that: not
+    # Resources of a killed Tare are removed as the ledger lists them, and only those: not
     # the images and volumes that a project shares with the server's owner.
     way = options.connection()
     kept = await asyncio.to_thread(owned, folder)

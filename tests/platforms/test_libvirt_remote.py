@@ -52,7 +52,7 @@ class Daemon:
 
     @property
     def uri(self) -> str:
-        """Its connection, as it is called on its own host."""
+        """Its connection, by its name on its own host."""
         return f"qemu+unix:///system?socket={self.socket}"
 
     def domains(self) -> list[Any]:

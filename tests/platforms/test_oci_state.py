@@ -1,4 +1,4 @@
-"""A runtime's answer about a container's first process is a process number, or none."""
+"""A runtime's answer about a container's first process is a process number, or is refused."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ async def test_copy_that_was_truncated_later_is_made_again(far: SshHost, big: Pa
 async def test_a_copy_that_is_not_the_same_is_refused(
     far: SshHost, sshd: Sshd, big: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As if the file had changed between the look at it and its way.
+    # As if the file had changed between the check of it and its transfer.
     monkeypatch.setattr(ship, "file_digest", lambda path: "0" * 64)
     with pytest.raises(MachineFault, match="did not arrive unchanged") as refused:
         await at_host(far, big)

@@ -1,4 +1,4 @@
-"""What a host lacks to connect a machine's network card as it is asked for."""
+"""Missing parts of a host to connect a machine's network card as requested."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ async def test_an_agent_dials_back_and_measures() -> None:
 
 
 async def test_an_agent_leaves_another_host_alone() -> None:
-    """Whoever answers at the address without the host's certificate is not spoken with."""
+    """A server at the address without the host's certificate is refused."""
     door, other = CallbackListener(own_certificate()), CallbackListener(own_certificate())
     await door.open(ANYWHERE)
     await other.open(ANYWHERE)

@@ -224,7 +224,7 @@ def test_a_missing_library_is_reported_with_the_command() -> None:
 
 
 class Faked(Session[int]):
-    """Logs in as often as it is asked, and notes it."""
+    """Logs in at every request, and notes it."""
 
     def __init__(self) -> None:
         super().__init__("fake", Secret(PLANTED))

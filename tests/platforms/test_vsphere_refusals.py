@@ -202,7 +202,7 @@ async def test_a_key_that_cannot_be_removed_is_reported(
                 await machine.stop()
         else:
             await machine.stop()
-    # The machine itself is gone all the same; the ledger still lists its files.
+    # The machine itself is gone nevertheless; the ledger still lists its files.
     kinds = [entry.kind for entry in context.ledger.open_entries()]
     assert kinds == ["vsphere-files"] * for_ever
     there.order(do="allow")
@@ -411,7 +411,7 @@ async def test_the_ledger_removes_what_a_killed_run_left(
     relative = options.model_copy(update={"ca": Path(options.ca).name})
     machine = await begun(context, relative)
     assert there.left()
-    # Whoever cleans up may be anywhere.
+    # The clean-up may run on any computer.
     monkeypatch.chdir(tmp_path)
     removed = await clean(context.host, context.ledger, Vsphere.undoers)
     assert any("Removed the virtual machine" in line for line in removed)

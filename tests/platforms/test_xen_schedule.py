@@ -69,7 +69,7 @@ def test_time_away_is_blamed_on_who_had_the_cpu_and_none_is_lost(
             )
     assert took.keys() == away.keys()
     for cause, length in away.items():
-        # A switch counts for whoever comes, but for the one by which the measuring vCPU is back.
+        # A switch counts for the next vCPU, except the one that returns to the measuring vCPU.
         least = length - 1
         assert least <= took[cause] <= length + 2 * switch_ns * (switches[cause] + 1)
 

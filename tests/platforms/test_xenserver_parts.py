@@ -218,7 +218,7 @@ async def test_a_role_that_is_too_little_is_named_before_anything_is_made(
     verdict = await Xenserver().check(context, options_of(server))
     assert not verdict.usable and f"the role {role} at " in verdict.reason
     assert "role-name=vm-power-admin" in verdict.hint
-    # Whoever starts all the same is refused, by that role or one that may do less.
+    # A start despite that is refused, with that role or one with fewer rights.
     with pytest.raises(MachineFault, match="RBAC_PERMISSION_DENIED"):
         await started(Xenserver(), context, options_of(server), spec_of(tmp_path))
     assert nothing_left(server, context)
@@ -273,7 +273,7 @@ async def test_a_broken_connection_leaves_nothing_behind(
     except TareError as error:
         assert "broke" in str(error)
     else:
-        # A task continues even if its state cannot be asked; a disk was filled all the same.
+        # A task continues even if its state cannot be asked; a disk was filled nevertheless.
         assert request_cut == "task.get"
         await machine.stop()
     assert server.cuts == []

@@ -82,7 +82,7 @@ class Guests:
             around = await self._networks.create(vm, cards)
             environment = self._networks.environment
         guest = self._guests[vm] = LocalGuest(self._agent, around, environment)
-        # Without its configuration a guest boots all the same, and does nothing.
+        # Without its configuration a guest boots too, and does nothing.
         with contextlib.suppress(LookupError):
             await guest.boot(images)
             task = asyncio.create_task(self._watch(vm, guest))

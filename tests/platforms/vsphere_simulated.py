@@ -100,7 +100,7 @@ class Simulator:
         )
 
     def order(self, **what: object) -> None:
-        """Tell it what to refuse, or to cut."""
+        """Set what it refuses or cuts."""
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(json.dumps(what) + "\n")
         self.process.stdin.flush()
@@ -261,7 +261,7 @@ class Firmware:
                     if isinstance(each, vim.vm.device.VirtualCdrom) and each.connectable.connected
                 ]
                 images = [_file(stores, each).read_bytes() for each in disks]
-                # It may have been switched off while it was looked at.
+                # It may have been switched off during this check.
                 if vm.runtime.powerState == "poweredOn":
                     found[vm.name] = images
         return found

@@ -204,6 +204,6 @@ class Browser:
         path.write_bytes(base64.b64decode(answer["data"]))
 
     def pdf(self) -> bytes:
-        """Return the page as it is printed."""
+        """Return the page in its printed form."""
         answer = self.ask("Page.printToPDF", printBackground=True, preferCSSPageSize=True)
         return base64.b64decode(answer["data"])

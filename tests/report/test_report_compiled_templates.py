@@ -58,6 +58,6 @@ def test_a_damaged_compiled_template_is_compiled_again(
         patch.setattr(sys, "dont_write_bytecode", False)
         rendered(folder)
         (kept,) = folder.iterdir()
-        # The code itself is only read behind a whole head, as it is in a module of Python's.
+        # The code itself is only read after an intact header, as in Python's own compiled modules.
         kept.write_bytes(kept.read_bytes()[: min(keep, 30)] + damage)
         assert rendered(folder) == "42"

@@ -323,7 +323,7 @@ def test_rate_times_and_probe_are_drawn_over_the_seconds_of_the_load(tmp_path: P
 
 
 def test_a_stopped_proxy_leaves_a_gap_in_the_line_of_its_rate() -> None:
-    # 20 requests in each tenth of a second, but for three of them.
+    # 20 requests in each tenth of a second, except in three of them.
     steps = tuple(Step(0.1 * n, 20, 0, *4 * (0.01,)) for n in range(10) if n not in (4, 5, 6))
     timeline = Timeline("r", "c", 1, "bare", "s", "w", "{}", False, 0.1, steps)
     points = _rates(timeline)

@@ -60,7 +60,7 @@ ABLE = Capabilities(pinning=False, max_vcpus=4, min_memory=1 << 20)
 
 
 def honest(message: Message) -> list[Says]:
-    """Say it as it is."""
+    """Return it unchanged."""
     return [message]
 
 

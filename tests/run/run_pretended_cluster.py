@@ -39,7 +39,7 @@ class Asked:
 
 @dataclass
 class PretendedMachine:
-    """As much of a machine as a member of a cluster looks at."""
+    """The parts of a machine that a member of a cluster uses."""
 
     shares_clock: bool = True
     reported: Mapping[str, Any] = field(default_factory=dict)
@@ -117,6 +117,6 @@ def asked_of(cluster: RunningCluster) -> list[Asked]:
 
 
 async def done(cluster: RunningCluster, job: Job) -> Mapping[str, Any]:
-    """Return what became of a job."""
+    """Return the result of a job."""
     work = ClusterJob(cluster, job, ENOUGH_S)
     return (await work.run(barrier=Barrier(1), on_progress=lambda *_: None)).value

@@ -1,4 +1,4 @@
-"""Two arms by turns: one is at work at a time, and nobody waits for one that left."""
+"""Alternating arms: one is at work at a time, and does not wait for one that left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for whoever builds into the image cache: who it is, and the host is free meanwhile."""
+"""Waiting for another build into the image cache: its process is named, and the host is free."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def test_a_planted_cpu_cap_and_a_planted_disk_cap_are_named_in_the_right_phase(
     assert code == 0, output
     assert capped
     uses = phase_uses([load_run(folder)])
-    # Where a phase has too few samples its counters tell nothing.
+    # If a phase has too few samples, its counters are not conclusive.
     named = {(use.workload, use.step, use.phase, use.limit) for use in uses if use.limit}
     assert {last for *at, last in named if at == ["wordcount", "count", "map"]} == {"CPU"}, uses
     assert {last for *at, last in named if at == ["dfsio", "read", "map"]} == {"disk"}, uses

@@ -1,4 +1,4 @@
-"""A fault of a cluster is named by Hadoop's own words, with the lines of the log that tell it."""
+"""A fault of a cluster is named in Hadoop's own words, with the lines of the log that show it."""
 
 from __future__ import annotations
 

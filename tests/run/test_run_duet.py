@@ -1,4 +1,4 @@
-"""Two arms at once: they keep step, each cell says how long it had company, and nobody waits on."""
+"""Two arms at once: they keep step, each cell records its overlap, and none waits for ever."""
 
 from __future__ import annotations
 

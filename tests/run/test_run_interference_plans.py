@@ -88,7 +88,7 @@ def test_every_subject_is_measured_alone_and_with_every_load(name: str) -> None:
             if batch.arm == arm
         }
         works = {"http-load", "wakeup", "numeric-sort", "memory-bandwidth", "fio"}
-        # Loads are subjects too, but for the network's, which is measured by its neighbours.
+        # Loads are subjects too, except the network's, which is measured by its neighbours.
         matrix = works | {"cpu-load", "memory-load", "disk-load"}
         assert found == {
             **dict.fromkeys(("alone", *LOADS), matrix),

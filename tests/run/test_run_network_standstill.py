@@ -28,7 +28,7 @@ workloads:
   proxy: {size: 1KiB, most-connections: 8, step: 500ms, duration: 3s, warmup: 100ms}
 """
 STOPPED_S = 2.5
-"""Longer than the partner's time limit, and than two looks at the machine."""
+"""Longer than the partner's time limit, and than two checks of the machine."""
 
 
 def stopped(folder: Path, workload: str, role: str, began_s: float = 1.0) -> dict[str, str]:

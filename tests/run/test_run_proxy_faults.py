@@ -112,7 +112,7 @@ workload.haproxy = rebooting
 from tare.cli.main import main
 sys.exit(main())
 """
-"""Tare, but for its machine, which reboots some seconds after its HAProxy was started."""
+"""Tare with a machine that reboots some seconds after the start of its HAProxy."""
 
 
 @pytest.mark.slow

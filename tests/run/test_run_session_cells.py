@@ -1,4 +1,4 @@
-"""What became of a session's cells, when it is whole, and when no further round is wanted."""
+"""Results of a session's cells, when it is complete, and when no further round is needed."""
 
 from __future__ import annotations
 

@@ -290,7 +290,7 @@ def test_two_runs_do_not_share_a_host(
     study = written(server, tmp_path, duration="20s")
     running = Running(folder, "run", study, "--out", folder)
     running.wait_for(under_way)
-    # As from another computer, which knows nothing of the first.
+    # As from another computer, which does not know the first.
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
     second = tare("run", study, "--out", tmp_path / "second")
     assert second.returncode == 2, second.stdout

@@ -29,7 +29,7 @@ workloads:
 
 
 class Scripted:
-    """A machine that is stopped for some time after it is looked at first."""
+    """A machine that is stopped for some time after its first check."""
 
     def __init__(self, *stops: tuple[float, float]) -> None:
         self._stops, self._began = stops, time.monotonic()
@@ -54,7 +54,7 @@ async def test_only_a_lasting_stop_is_reported(
     monkeypatch.setattr(standstill, "LEAST_S", 0.2)
     assert await doubt_after() == ""
     assert await doubt_after((0.1, 0.22), (0.7, 0.83)) == ""
-    # Only one of two looks at the usual distance meets it.
+    # Only one of two checks at the usual interval meets it.
     stops = await doubt_after((0.6, 1.8), look_s=1.0, seconds=2.4)
     found = re.fullmatch(
         r"the machine was stopped for (\S+) s meanwhile, as its host reports", stops

@@ -165,7 +165,7 @@ async def test_kvm_has_the_kernel_that_is_named_for_it() -> None:
     # Which of two kernels without Xen runs is not known before Tare has booted one.
     for boot in ("kvm", "kvm", "none", "xen", "kvm"):
         await where.under(boot, 1)
-    # Whoever else reboots it may have chosen the other.
+    # Another user who reboots it may have chosen the other one.
     host.number += 1
     await where.under("kvm", 2)
     chosen = [asked[1] for asked in host.asked if asked[0] == "grub-reboot"]

@@ -145,7 +145,7 @@ async def test_stopped_neighbour_is_reported_without_waiting_for_it(
 
 
 class Figures:
-    """A machine that is nothing but what the host says of it, a look at a time."""
+    """A machine that consists of the host's figures alone, one sample at a time."""
 
     name = "tare-test-figures"
 

@@ -96,7 +96,7 @@ class Watched(Machine):
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look at the host as often as a slow computer would during a short cell."""
+    """Poll the host as often as a slow computer would during a short cell."""
     monkeypatch.setattr(cost, "LOOK_S", 0.01)
     monkeypatch.setattr(cell_module, "Standstills", partial(Standstills, look_s=0.01))
     monkeypatch.setattr(cell_module, "Watch", partial(Watch, interval_s=0.01))

@@ -124,7 +124,7 @@ def test_an_agent_whose_unchanged_tests_fail_gives_no_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent, "cargo_mutants", lambda: tool(tmp_path, "Failure"))
-    with pytest.raises(ValueError, match="fail as it is"):
+    with pytest.raises(ValueError, match="tests of the unchanged agent fail"):
         agent.try_agent(ROOT, 2, 5)
 
 

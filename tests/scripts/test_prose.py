@@ -35,6 +35,9 @@ AVOID = {
     "neighbours hurt it": "hurt",
     "It ends. Of all arms, one fails": "Of",
     "Who looks at all pairs sees more.": "Who looks at all pairs sees more",
+    "it lists what became of the run": "what became of",
+    "the kernel does not tell": "does not tell",
+    "all arms but for the baseline": "but for",
 }
 FINE = [
     "there is no guest",
@@ -115,6 +118,12 @@ def test_text_after_code_is_checked() -> None:
 def test_names_in_python_are_checked(code: str) -> None:
     [found] = prose.check("src/tare/a.py", code, RULES)
     assert found.words.lower() == "told"
+
+
+def test_a_tests_name_begins_with_its_subject() -> None:
+    [found] = prose.check("tests/a.py", "def test_what_is_wrong_is_refused(): ...", RULES)
+    assert found.words == "test what"
+    assert words_of("tests/a.py", "def test_a_mistake_is_refused(): ...") == []
 
 
 @pytest.mark.parametrize("code", ["x = 'told'", "y.told", "soldier = 1", "f(told=1)"])

@@ -1,4 +1,4 @@
-"""Whoever builds the agent with the same compiler gets the same bytes, from any folder."""
+"""Builds of the agent with the same compiler give the same bytes, from any folder."""
 
 from __future__ import annotations
 

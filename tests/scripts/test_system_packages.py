@@ -198,7 +198,7 @@ def test_a_compiler_that_would_upgrade_the_c_library_is_the_users_decision(
     shown = capsys.readouterr().out
     assert "apt would replace libc6 (2.36-9 to 2.36-9+deb12u13)" in shown
     assert "type as root: apt-get install --no-remove gcc libc6-dev" in shown
-    # The rest is installed all the same.
+    # The rest is installed nevertheless.
     assert [line.split()[-2:] for line in computer.logged] == [["qemu-system-x86", "runc"]] * 2
 
 

@@ -154,7 +154,7 @@ def test_correct_settings_are_accepted(tmp_path: Path) -> None:
     for address in ("pve.example", "192.0.2.1", "2001:db8::1", "localhost"):
         arm = f"{NODE}, address: '{address}', credentials: {file}"
         assert load_study(study_of(tmp_path, arm), catalog).arms["v"].platform == "proxmox"
-    # Whoever is on the same computer is reached there.
+    # A server on the same computer is reached there.
     loops = PVE.replace("192.0.2.7:4460", "127.0.0.1:0").replace("pve.example", "127.0.0.1")
     assert load_study(study_of(tmp_path, loops), catalog)
 

@@ -115,7 +115,7 @@ NO_SHIPPED_ARM = {
     ("oci", "crun"): "`oci` takes the first of crun and runc that works",
     ("oci", "runc"): "the same",
     ("oci", "rootless"): "it has no disk, no network and no real-time priority to compare",
-    ("libvirt", "tcg"): "the emulator of `qemu` once more: it would tell nothing new",
+    ("libvirt", "tcg"): "the emulator of `qemu` once more: it would show nothing new",
     ("hyperv", "generation 2"): "each maker has two arms; the hosts file takes `generation: 2`",
     ("incus", "vm emulated"): "the same, with `accelerator: tcg`",
     ("incus", "container"): "the same, with `type: container`",

@@ -1,4 +1,4 @@
-"""Files of the user's own for the lab are looked at before anything starts."""
+"""The user's own files for the lab are checked before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Disturb short runs at random; print, and write into `tare help testing`, what became of them.
+"""Disturb short runs at random; print the results, and write them into `tare help testing`.
 
 usage: python -m torture [--faults N] [--seed S] [--only FAULT] [--at-once N] [--write PAGE]
 """

@@ -11,7 +11,7 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one trial.
+    """The result of one trial.
 
     Args:
         fault: What was done to it.

@@ -116,7 +116,7 @@ def test_consecutive_jobs_are_reported_as_their_sum(given: list[tuple[int, float
     whole = whole_of(jobs)
     assert whole["jobs"] == [job["id"] for job in jobs] and whole["id"] == jobs[-1]["id"]
     assert whole["counters"]["spilled"] == sum(spilled for spilled, _ in given)
-    # Hadoop leaves out what it never counted: of one job it is there all the same.
+    # Hadoop leaves out what it never counted, but one job has it nevertheless.
     assert whole["counters"]["gc_ms"] == 5
     assert whole["phases"]["map"] == pytest.approx(sum(map_s for _, map_s in given))
     assert whole["delay_s"] == 0.25 * len(jobs)

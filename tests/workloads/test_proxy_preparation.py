@@ -1,4 +1,4 @@
-"""How the computers around a proxy were prepared, as their kernels tell it."""
+"""The preparation of the computers around a proxy, as their kernels report it."""
 
 from __future__ import annotations
 

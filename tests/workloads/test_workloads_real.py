@@ -16,7 +16,7 @@ from tare.workloads import WORKLOADS, MachineFacts, fitted
 from tare.workloads.cpu.bytemark import REFERENCE_RATES
 
 HERE = MachineFacts(emulated=True, memory=64 << 20)
-"""The machine that tests run on may be anything: its counter is taken as it is."""
+"""The machine that tests run on may be anything: its counter is used unchanged."""
 CPU = max(os.sched_getaffinity(0))
 
 
