@@ -143,7 +143,7 @@ def test_tare_itself_has_nothing_broken() -> None:
     assert list(found().workloads) == list(OWN_WORKLOADS)
 
 
-def test_what_is_known_without_loading_is_what_platforms_declare() -> None:
+def test_facts_known_without_loading_equal_what_platforms_declare() -> None:
     registry = found()
     platforms = registry.platforms.values()
     assert registry.hypervisors == hypervisors_of(platforms)

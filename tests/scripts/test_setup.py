@@ -135,7 +135,7 @@ def test_the_agent_is_built_by_the_words_of_maturin(tmp_path: Path) -> None:
     assert sorted(set(ours) - print_only) == sorted(set(maturins) - print_only)
 
 
-def test_what_is_begun_together_is_awaited_and_says_when_it_is_done() -> None:
+def test_jobs_begun_together_are_awaited_and_report_their_end() -> None:
     ended = script("a() { sleep 0.3; }; b() { :; }; begin A a; begin B b; end_all; say after")
     assert ended.returncode == 0, ended.stderr
     lines = [line.partition("tare setup:\033[0m ")[2] for line in ended.stdout.splitlines()]

@@ -346,7 +346,7 @@ def test_the_command_runs_with_the_standard_library_alone(computer: AptRoot) -> 
     assert "apt-get install --no-remove qemu-system-x86" in done.stdout
 
 
-def test_what_is_needed_can_be_provided_before_the_rest(
+def test_required_packages_can_be_installed_before_the_rest(
     computer: AptRoot, capsys: pytest.CaptureFixture[str]
 ) -> None:
     computer.installs(LIBC)
