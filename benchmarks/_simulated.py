@@ -144,10 +144,12 @@ def present(setting: Setting, study: Drawn) -> list[list[str]]:
     return found
 
 
-def _ordered(evidence: list[Evidence], differences: Floats) -> list[Evidence]:
+def _ordered(
+    evidence: list[Evidence], differences: Floats, *, looks: bool = False
+) -> list[Evidence]:
     """Return the evidence of one arm's headline metrics, widened if its blocks are correlated."""
     blocks = differences.shape[1]
-    found = with_widening(serial(differences), blocks, 0.95, len(evidence))
+    found = with_widening(serial(differences), blocks, 0.95, len(evidence), looks=looks)
     return [
         replace(
             each,

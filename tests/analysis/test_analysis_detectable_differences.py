@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, some, write_run
+from benchmarks import stopping_simulations
 from benchmarks import verdict_simulations as sims
 from benchmarks._simulated import Setting
 from tare.analysis import load_run
@@ -22,12 +23,13 @@ from tare.analysis.effects.resolving import (
     describe_detectable,
     earlier_run,
 )
-from tare.analysis.statistics.anytime import mean_evidence
+from tare.analysis.statistics import maxt
 from tare.analysis.statistics.detectable import detectable
+from tare.analysis.statistics.sequential import Plan
 
 
-def plans(least: int, most: int, *, anytime: bool = False, **headlines: int) -> Plans:
-    return Plans((least, most), {"typical": 0, **headlines}, anytime=anytime)  # type: ignore[dict-item]
+def plans(least: int, most: int, *, sequential: bool = False, **headlines: int) -> Plans:
+    return Plans((least, most), {"typical": 0, **headlines}, sequential=sequential)  # type: ignore[dict-item]
 
 
 TRUTH = {"bare": 1.0, "bare-again": 1.0, "qemu-pv": 1.2}
@@ -74,27 +76,33 @@ def test_the_plan_says_of_tails_and_maxima_only_where_there_are_any() -> None:
     )
 
 
-def test_the_plan_allows_for_looks_at_any_time_and_for_the_twins_boots() -> None:
+def test_the_plan_allows_for_looks_and_for_the_twins_boots() -> None:
     def first(basis: Basis, asked: Plans) -> float:
         return float(describe_detectable(basis, asked)[1].split(": ")[1].split(" %")[0])
 
     asked = plans(8, 8, typical=11)
     once = first(assumed_basis(), asked)
-    assert first(assumed_basis(), replace(asked, anytime=True)) > 1.3 * once
+    assert first(assumed_basis(), replace(asked, blocks=(8, 30), sequential=True)) > 1.1 * once
     assert first(assumed_basis(boots=2), asked) < 0.9 * once
-    early = describe_detectable(assumed_basis(), plans(6, 8, typical=30, anytime=True))
+    early = describe_detectable(assumed_basis(), plans(6, 30, typical=30, sequential=True))
     assert early[1] == "6 blocks: none, so early"
 
 
-def test_power_at_any_time_is_what_looks_find() -> None:
-    """A planned power of 80 % by the last block holds; a look declares it slightly more often."""
-    rng, studies, blocks = np.random.default_rng(1), 300, 12
-    difference = detectable(0.05, blocks, 5, 0.05, anytime=True)
-    found = sum(
-        any(mean_evidence(drawn[:n].tolist()) >= 5 / 0.05 for n in range(6, blocks + 1))
-        for drawn in difference + 0.05 * rng.standard_normal((studies, blocks))
-    )
-    assert 0.8 - 3 * math.sqrt(0.16 / studies) <= found / studies < 0.95
+@pytest.mark.parametrize(("blocks", "metrics"), [(10, 1), (16, 5)])
+def test_plan_of_a_sequential_study_keeps_its_promise(
+    monkeypatch: pytest.MonkeyPatch, blocks: int, metrics: int
+) -> None:
+    """The promised difference is declared by that look in 80 % of studies, or a few more."""
+    monkeypatch.setattr(maxt, "DRAWS", 511)
+    studies, plan = 60, Plan(8, 16)
+    spread = 0.03 * math.sqrt(2)
+    difference = detectable(spread, blocks, metrics, 0.05, margin=math.log1p(0.02), plan=plan)
+    setting = Setting(np.eye(1, metrics) * difference, 0.03, 16)
+    found = [
+        stopped <= blocks and 0 in declared
+        for stopped, declared in stopping_simulations.verdicts(setting, plan, studies)
+    ]
+    assert 0.8 - 3 * math.sqrt(0.16 / studies) <= np.mean(found) < 0.97
 
 
 def test_the_twins_boots_narrow_a_pilots_spread_without_being_an_arm(tmp_path: Path) -> None:

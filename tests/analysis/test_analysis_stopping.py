@@ -138,28 +138,6 @@ def test_the_twins_boots_count_as_the_baselines() -> None:
     assert reason.startswith("m of arm is known to")
 
 
-def test_maxima_count_in_the_family_that_looking_early_shares_its_level_among() -> None:
-    rng = np.random.default_rng(3)
-    lone = [
-        Value(b, arm, "m", float(np.exp(0.05 * rng.normal())) * (1.12 if arm == "arm" else 1.0))
-        for b in range(60)
-        for arm in ("base", "arm")
-    ]
-    maxima = [v._replace(key=f"max {i}", kind="maximum") for i in range(10) for v in lone]
-
-    def blocks(values: list[Value]) -> int:
-        return next(
-            done
-            for done in range(6, 60)
-            if not decide(
-                [v for v in values if v.block < done], baseline="base", blocks_done=done, least=6,
-                most=60, precision=0.001, method="anytime", margin=0.02,
-            ).go_on
-        )  # fmt: skip
-
-    assert blocks([*lone, *maxima]) > blocks(lone)
-
-
 @pytest.mark.parametrize("method", ["precision", "pilot"])
 def test_precision_is_looked_at_from_eight_blocks_on(method: Any) -> None:
     asked: dict[str, Any] = {**ASKED, "least": 6, "method": method}

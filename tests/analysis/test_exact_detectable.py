@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 from scipy import integrate
-from scipy.special import gammaln, nctdtr, ndtr
+from scipy.special import gammaln, ndtr
 from scipy.stats import t
 
-from tare.analysis.statistics.anytime import t_that_tells
 from tare.analysis.statistics.detectable import blocks_for_equality, detectable, power
 from tare.analysis.statistics.logratio import mean_interval, t_quantile
+from tare.analysis.statistics.sequential import Plan
 
 
 def noncentral(critical: float, shift: float, degrees: int) -> float:
@@ -29,21 +29,16 @@ def noncentral(critical: float, shift: float, degrees: int) -> float:
     return float(integrate.quad(beyond, 0, 6, points=[1, min(shift / critical, 5)], limit=200)[0])
 
 
-@pytest.mark.parametrize("anytime", [False, True])
 @pytest.mark.parametrize(("blocks", "tests"), [(6, 1), (8, 5), (20, 300)])
 @pytest.mark.parametrize("difference", [0.3, -1.1])
 def test_power_is_the_chance_of_a_t_beyond_the_critical_one(
-    blocks: int, tests: int, difference: float, anytime: bool
+    blocks: int, tests: int, difference: float
 ) -> None:
     spread, level = 0.7, 0.04
-    two_sided = float(t.ppf(1 - level / tests / 2, blocks - 1))
-    critical = t_that_tells(blocks, level / tests) if anytime else two_sided
+    critical = float(t.ppf(1 - level / tests / 2, blocks - 1))
     shift = abs(difference) * math.sqrt(blocks) / spread
     expected = noncentral(critical, shift, blocks - 1)
-    found = power(difference, spread, blocks, tests, level, anytime=anytime)
-    assert found == pytest.approx(expected, rel=1e-7)
-    if not anytime:
-        assert power(difference, spread, blocks, tests, level) == found
+    assert power(difference, spread, blocks, tests, level) == pytest.approx(expected, rel=1e-7)
 
 
 def test_power_is_zero_when_blocks_are_too_few_for_any_order_to_be_unlikely() -> None:
@@ -59,52 +54,46 @@ def test_power_is_zero_when_blocks_are_too_few_for_any_order_to_be_unlikely() ->
         assert detectable(1.0, blocks, 1, 0.6) == math.inf
 
 
-def test_power_is_zero_when_the_evidence_cannot_be_reached() -> None:
-    """With eight blocks, no t reaches evidence of 9^3.5 = 2187."""
-    for tests, can_tell in ((109, True), (110, False)):
-        assert (power(1e3, 1.0, 8, tests, 0.05, anytime=True) > 0.9) == can_tell
-        assert math.isfinite(detectable(1.0, 8, tests, 0.05, anytime=True)) == can_tell
-        assert power(1e3, 1.0, 8, tests, 0.05) > 0.9
-        assert math.isfinite(detectable(1.0, 8, tests, 0.05))
+def test_look_that_may_spend_too_little_tells_nothing() -> None:
+    """After 6 of 30 blocks, less than 2 ÷ 2⁶ of the studies may be declared."""
+    plan = Plan(6, 30)
+    for blocks, can_tell in ((6, False), (8, True)):
+        assert (power(1e3, 1.0, blocks, 2, 0.05, plan=plan) > 0.9) == can_tell
+        assert math.isfinite(detectable(1.0, blocks, 2, 0.05, plan=plan)) == can_tell
+    assert detectable(1.0, 8, 2, 0.05, plan=Plan(9, 30)) == math.inf
+
+
+def test_look_asks_for_a_t_of_its_own_level() -> None:
+    plan, level, tests = Plan(8, 30), 0.04, 3
+    here = float(t.isf(plan.level(12, level / tests) / 2, 11))
+    found = power(0.9, 1.0, 12, tests, level, plan=plan)
+    assert found == pytest.approx(noncentral(here, 0.9 * math.sqrt(12), 11), rel=1e-6)
+    assert found < power(0.9, 1.0, 12, tests, level)
 
 
 def test_without_spread_any_difference_is_detected() -> None:
     assert power(1e-9, 0.0, 6, 1, 0.05) == 1
     assert power(0.0, 0.0, 6, 1, 0.05) == 0
-    assert detectable(0.0, 6, 1, 0.05) == detectable(0.0, 6, 1, 0.05, anytime=True) == 0
+    assert detectable(0.0, 6, 1, 0.05) == 0
 
 
-def test_a_difference_of_hundreds_of_errors_is_held_against_a_critical_t_of_as_many() -> None:
-    """Nearly no t is evidence enough, of nine blocks and 499 metrics: only one beyond 402."""
-    critical = t_that_tells(9, 0.05 / 499)
-    assert 402 < critical < 403
-    for difference, expected in (
-        (400, 1 - float(nctdtr(8, 400, critical))),
-        (401, noncentral(critical, 401, 8)),
-        (500, noncentral(critical, 500, 8)),
-        (4000, 1.0),
-    ):
-        found = power(difference, 3.0, 9, 499, 0.05, anytime=True)
-        assert found == pytest.approx(expected, rel=1e-7)
-        assert found == pytest.approx(noncentral(critical, difference, 8), rel=2e-5)
-    least = detectable(1.0, 9, 499, 0.05, anytime=True)
-    assert power(least, 1.0, 9, 499, 0.05, anytime=True) == pytest.approx(0.8)
+def test_difference_of_many_errors_has_a_power() -> None:
     # SciPy has no number for 37 standard errors and a critical t of 1.5.
     assert power(0.365, 0.14**0.5 / 10, 14, 1, 0.1567) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("anytime", [False, True])
-@pytest.mark.parametrize(("blocks", "tests"), [(6, 3), (20, 3), (40, 300)])
+@pytest.mark.parametrize("plan", [None, Plan(6, 40)])
+@pytest.mark.parametrize(("blocks", "tests"), [(10, 3), (20, 3), (40, 300)])
 @pytest.mark.parametrize("wanted", [0.3, 0.8, 0.99])
 def test_the_least_difference_has_just_the_wanted_power(
-    blocks: int, tests: int, wanted: float, anytime: bool
+    blocks: int, tests: int, wanted: float, plan: Plan | None
 ) -> None:
-    least = detectable(0.7, blocks, tests, 0.05, wanted, anytime=anytime)
-    found = power(least, 0.7, blocks, tests, 0.05, anytime=anytime)
+    least = detectable(0.7, blocks, tests, 0.05, wanted, plan=plan)
+    found = power(least, 0.7, blocks, tests, 0.05, plan=plan)
     assert found == pytest.approx(wanted, rel=1e-9)
     if wanted == 0.8:
-        assert detectable(0.7, blocks, tests, 0.05, anytime=anytime) == least
-        if not anytime:
+        assert detectable(0.7, blocks, tests, 0.05, plan=plan) == least
+        if plan is None:
             assert detectable(0.7, blocks, tests, 0.05) == least
 
 

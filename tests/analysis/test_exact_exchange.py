@@ -51,7 +51,7 @@ def plain(
     boots: Array, places: Array | None, ranked: Sequence[bool], seed: int, least: int
 ) -> tuple[list[float], list[float]]:
     blocks = boots.shape[2]
-    chosen = np.random.default_rng(seed).integers(0, 6, size=(2048, blocks))
+    chosen = np.random.default_rng(seed).integers(0, 6, size=(blocks, 2048)).T
     chosen[0] = 0
     every = in_all_ways(boots)
     along = np.zeros_like(every) if places is None else np.nan_to_num(in_all_ways(places))

@@ -76,7 +76,7 @@ def test_a_cap_bounds_what_an_arm_loses(made: tuple[Comparison, Pooled]) -> None
     [
         ("precision", "Student-t interval", "Stein"),
         ("stein", "Stein interval: the spread of the first blocks", "Student-t"),
-        ("anytime", "confidence sequence", "flipping the signs"),
+        ("sequential", "each look spends a part", "Student-t"),
     ],
 )
 def test_the_page_says_how_its_run_was_stopped(

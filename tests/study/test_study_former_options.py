@@ -123,3 +123,13 @@ def test_other_platforms_keep_their_own_words() -> None:
     plain = {"arms": {"x": {"platform": "mine", "options": {"weight": 3}}, "y": None}}
     assert with_present_names(plain) == plain
     assert with_present_names({"arms": None}) == {"arms": None}
+
+
+def test_former_method_to_stop_is_accepted_and_reported() -> None:
+    text = (STUDY % "scheduling: {cap: 0.5}") + "blocks: {method: anytime}\n"
+    study = parse_study(text.encode(), "s.yaml", build_catalog())
+    assert study.blocks.method == "sequential" and not study.blocks.position
+    (notice,) = study.notices
+    assert notice.startswith("blocks.method: `anytime` is now `sequential`")
+    stored = {"blocks": {"method": "anytime", "most": 20}}
+    assert with_present_names(stored)["blocks"] == {"method": "sequential", "most": 20}

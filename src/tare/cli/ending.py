@@ -6,6 +6,7 @@ import gc
 import shutil
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -16,7 +17,6 @@ from tare.cli.output import lasting_output, print_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from tare.analysis.data.rundata import RunData
     from tare.analysis.effects.stopping import Value
@@ -46,6 +46,8 @@ def decide_on(study: Study, fold: Fold, blocks_done: int) -> Decision:
         # the least and the most number of blocks.
         values, blocks_done = values_in_rounds(values, tuple(fold.sessions.begun.values()))
         least, most = 0, blocks_done + 1
+    if study.blocks.method == "sequential" and least <= blocks_done < most:
+        return _decide_by_verdicts(study, fold, blocks_done)
     own_baselines = {
         arm: base for arm, base in study.own_baselines.items() if fold.platforms[base].usable
     }
@@ -59,11 +61,25 @@ def decide_on(study: Study, fold: Fold, blocks_done: int) -> Decision:
         precision=study.blocks.precision,
         tail_precision=study.blocks.tail_precision,
         confidence=study.confidence,
-        method=study.blocks.method,
-        margin=study.margin,
+        method="precision" if study.blocks.method == "sequential" else study.blocks.method,
         own_baselines=own_baselines,
         twins={base: twin for base, twin in study.twins if base in baselines},
     )
+    return Decision(judged.go_on, judged.reason)
+
+
+def _decide_by_verdicts(study: Study, fold: Fold, blocks_done: int) -> Decision:
+    """Return whether a group-sequential study needs another block, by the verdicts so far."""
+    from tare.analysis.data.load import run_data
+    from tare.analysis.effects.compare import compare
+    from tare.analysis.effects.stopping import TAIL_FACTOR, Asked, decide_by_verdicts
+    from tare.run.lifecycle.setup import Decision
+
+    wanted, tails = study.blocks.precision, study.blocks.tail_precision
+    tail_share = wanted / (tails or TAIL_FACTOR * wanted)
+    asked = Asked(study.baseline, {}, study.confidence, wanted, tail_share)
+    effects = compare(run_data(Path(), fold)).effects
+    judged = decide_by_verdicts(effects, asked, blocks_done)
     return Decision(judged.go_on, judged.reason)
 
 

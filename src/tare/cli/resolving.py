@@ -47,7 +47,7 @@ def resolvable_differences(
         study.margin,
         blocks.precision,
         blocks.tail_precision or TAIL_FACTOR * blocks.precision,
-        blocks.method == "anytime",
+        blocks.method == "sequential",
     )
     known = _known(study, pilot)
     if study.sessions is None:

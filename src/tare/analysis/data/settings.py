@@ -9,7 +9,9 @@ from typing import Any
 from tare.analysis.data.rundata import RunData
 from tare.analysis.effects.results import Key, Scale
 from tare.analysis.effects.verdict import LEVEL
+from tare.analysis.statistics.sequential import Plan
 from tare.errors import InputError
+from tare.study.planning.blocks import LEAST_BLOCKS, MOST_BLOCKS
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Settings:
         own_baselines: The baseline on its own host, for each arm on another than ``baseline``'s.
         pool_twin: Whether the boots of the baseline's twin count as the baseline's.
         position: Whether places in the order of a block are taken into account.
-        anytime: Whether intervals and tests hold at every look, as the study stopped by them.
+        plan: The looks of a group-sequential study, whose intervals and tests hold at all of them.
         first: How many blocks decided the number of blocks (Stein's two stages); 0: none did.
         floors: Per metric a difference in its unit that never matters, however large the share.
     """
@@ -39,7 +41,7 @@ class Settings:
     own_baselines: Mapping[str, str] = field(default_factory=dict)
     pool_twin: bool = True
     position: bool = False
-    anytime: bool = False
+    plan: Plan | None = None
     first: int = 0
     floors: Mapping[str, float] = field(default_factory=dict)
     own_aa: tuple[tuple[str, str], ...] = ()
@@ -111,21 +113,30 @@ class Settings:
             )
         study = runs[0].study
         pair, blocks = study.get("aa"), study.get("blocks") or {}
-        stein = blocks.get("method") == "stein"
+        stein, sequential = (blocks.get("method") == name for name in ("stein", "sequential"))
         own = {arm: base for run in runs for arm, base in run.own_baselines.items()}
         return cls(
             baseline=runs[0].baseline,
             aa_pair=(str(pair[0]), str(pair[1])) if pair else None,
             confidence=float(study.get("confidence") or 0.95),
             margin=float(study.get("margin", 0.02)),
-            # Stein's interval knows no covariate.
-            position=bool(blocks.get("position")) and not stein,
-            anytime=blocks.get("method") == "anytime",
+            # The intervals of these methods have no covariate.
+            position=bool(blocks.get("position")) and not stein and not sequential,
+            plan=_plan(study) if sequential else None,
             first=int(blocks.get("least", 0)) if stein else 0,
             floors={str(k): float(v) for k, v in (study.get("floors") or {}).items()},
             own_baselines=own,
             own_aa=_own_pairs(study, frozenset(own.values())),
         )
+
+
+def _plan(study: Mapping[str, Any]) -> Plan:
+    """Return the looks of a group-sequential study: after blocks, or after rounds of sessions."""
+    blocks = study.get("blocks") or {}
+    least = int(blocks.get("least") or LEAST_BLOCKS)
+    most = int(blocks.get("most") or max(MOST_BLOCKS, least))
+    each = int((study.get("sessions") or {}).get("blocks") or 1)
+    return Plan(-(-least // each), -(-most // each))
 
 
 def _own_pairs(study: Mapping[str, Any], baselines: frozenset[str]) -> tuple[tuple[str, str], ...]:

@@ -25,6 +25,7 @@ from tare.analysis.effects.estimates import Pair, Places, estimate_all, pair_up,
 from tare.analysis.effects.families import tested
 from tare.analysis.effects.pairs import AllPairs, ranked
 from tare.analysis.effects.results import Effect, Key
+from tare.analysis.effects.sequence import in_sequence
 
 MOST_TESTS = 400
 """A page leaves out more pairs, which take time and which nobody reads; a command lists them."""
@@ -153,9 +154,11 @@ class _AllPairs:
 
     def _effects(self, pairs: Sequence[Pair]) -> tuple[Effect, ...]:
         making, settings = self.making, self.making.settings
-        tests = tested(pairs, ["pairs"] * len(pairs), making.seed, settings.level)
+        tests = tested(pairs, ["pairs"] * len(pairs), making.seed, settings.level, settings.plan)
         both = [each for pair in pairs for each in (pair, _turned(pair))]
         estimates = estimate_all(both, settings.confidence, making.seed, resampled=False)
+        if settings.plan is not None:
+            estimates = in_sequence(both, estimates, settings.plan, settings.confidence)
         found = [
             making.effect(pair, estimate, "pairs", tests[i // 2], None, None)
             for i, (pair, estimate) in enumerate(zip(both, estimates, strict=True))
@@ -174,7 +177,10 @@ class _AllPairs:
         for arms in sorted(close):
             indices = [i for i in straight if (pairs[i].arm, found[i].baseline) == arms]
             of_order = orders(
-                [pairs[i] for i in indices], self.making.seed, self.making.settings.confidence
+                [pairs[i] for i in indices],
+                self.making.seed,
+                self.making.settings.confidence,
+                looks=self.making.settings.plan is not None,
             )
             for number, order in of_order.items():
                 asked[indices[number]] = order

@@ -78,7 +78,9 @@ def order_of_each(tests: Serial) -> list[BlockOrder]:
     ]
 
 
-def orders(pairs: Sequence[Pair], seed: str, confidence: float) -> dict[int, BlockOrder]:
+def orders(
+    pairs: Sequence[Pair], seed: str, confidence: float, *, looks: bool = False
+) -> dict[int, BlockOrder]:
     """Return the serial dependence of headline metrics that have all blocks, by index of the pair.
 
     If the blocks of one metric are correlated, those of all metrics of the arm count as correlated:
@@ -88,6 +90,7 @@ def orders(pairs: Sequence[Pair], seed: str, confidence: float) -> dict[int, Blo
         pairs: All pairs.
         seed: Text that the shuffles depend on.
         confidence: Nominal coverage of the ordinary intervals.
+        looks: Whether the study is group-sequential.
     """
     by_arm: dict[str, list[int]] = {}
     for i, pair in enumerate(pairs):
@@ -102,9 +105,9 @@ def orders(pairs: Sequence[Pair], seed: str, confidence: float) -> dict[int, Blo
             # With tails one boot would decide: ranks show the order as well.
             values = ranks(values)
         tests = serial(values, seed_from(seed, "order", arm))
-        each = with_widening(tests, most, confidence, len(indices))
+        each = with_widening(tests, most, confidence, len(indices), looks=looks)
         found.update(zip(whole, each, strict=True))
-        correlation = open_correlation(tests.lag, tests.spread, most)
+        correlation = open_correlation(tests.lag, tests.spread, most, looks=looks)
         for i in indices:
             if i not in found and correlation:
                 blocks = len(pairs[i].blocks)
@@ -113,7 +116,9 @@ def orders(pairs: Sequence[Pair], seed: str, confidence: float) -> dict[int, Blo
     return found
 
 
-def with_widening(tests: Serial, blocks: int, confidence: float, family: int) -> list[BlockOrder]:
+def with_widening(
+    tests: Serial, blocks: int, confidence: float, family: int, *, looks: bool = False
+) -> list[BlockOrder]:
     """Return the results of `serial` for the metrics of one arm, with the factors of intervals.
 
     Args:
@@ -121,6 +126,7 @@ def with_widening(tests: Serial, blocks: int, confidence: float, family: int) ->
         blocks: The number of these blocks.
         confidence: Nominal coverage of the ordinary intervals.
         family: The number of the arm's headline metrics.
+        looks: Whether the study is group-sequential.
     """
     orders = order_of_each(tests)
     if any(one.is_dependent(SURE) for one in orders):
@@ -130,7 +136,7 @@ def with_widening(tests: Serial, blocks: int, confidence: float, family: int) ->
             one._replace(wider=float(wider), surest=float(surest))
             for one, wider, surest in zip(orders, by_itself, over_all, strict=True)
         ]
-    if correlation := open_correlation(tests.lag, tests.spread, blocks):
+    if correlation := open_correlation(tests.lag, tests.spread, blocks, looks=looks):
         factor = held(correlation, blocks, confidence, family)
         orders = [one._replace(held=factor) for one in orders]
     return orders

@@ -11,7 +11,6 @@ from tare.analysis.data.grouping import group, taken_together
 from tare.analysis.data.rundata import RunData
 from tare.analysis.data.settings import Settings
 from tare.analysis.effects import controls as controlled
-from tare.analysis.effects.anytime import at_any_time
 from tare.analysis.effects.arm_summaries import summarise_arm
 from tare.analysis.effects.block_order import BlockOrder, orders, widened
 from tare.analysis.effects.block_positions import places_in_blocks
@@ -33,6 +32,7 @@ from tare.analysis.effects.findings import failure_rates, lost_cells, slow_modes
 from tare.analysis.effects.flags import Known, doubts, flags_of, robust_flags
 from tare.analysis.effects.resources import ResourceCost, resource_costs
 from tare.analysis.effects.results import DECLARED, Effect, Family, Interval, Key, cost_not_excluded
+from tare.analysis.effects.sequence import in_sequence
 from tare.analysis.effects.survivorship_bias import survivorship_bias
 from tare.analysis.effects.two_stage import in_two_stages
 from tare.analysis.effects.verdict import Evidence, judge, sentence
@@ -274,13 +274,13 @@ class Comparing:
             "headline" if pair.measured.headline else "detail" for pair in pairs
         ]
         names = [(pair.arm, family) for pair, family in zip(pairs, families, strict=True)]
-        if self.settings.anytime:
-            estimates, tests = at_any_time(pairs, names, estimates, self.settings.confidence)
-        else:
-            tests = tested(pairs, names, self.seed, self.settings.level)
-            if first := self.settings.first:
-                estimates = in_two_stages(pairs, estimates, first, self.settings.confidence)
-        of_order = orders(pairs, self.seed, self.settings.confidence)
+        plan, confidence = self.settings.plan, self.settings.confidence
+        tests = tested(pairs, names, self.seed, self.settings.level, plan)
+        if plan is not None:
+            estimates = in_sequence(pairs, estimates, plan, confidence)
+        elif first := self.settings.first:
+            estimates = in_two_stages(pairs, estimates, first, confidence)
+        of_order = orders(pairs, self.seed, confidence, looks=plan is not None)
         return tuple(
             self.effect(
                 pair,

@@ -16,9 +16,16 @@ from tare.analysis.effects.estimates import Pair
 from tare.analysis.effects.results import Effect
 from tare.analysis.effects.verdict import LEVEL
 from tare.analysis.statistics.bootstrap import seed_from
-from tare.analysis.statistics.exchange import exchanged_p
+from tare.analysis.statistics.exchange import exchanged_p, exchanges_at_looks
 from tare.analysis.statistics.logratio import t_quantile
-from tare.analysis.statistics.maxt import Adjusted, family_p, least_blocks, signed_ranks
+from tare.analysis.statistics.maxt import (
+    Adjusted,
+    family_p,
+    flips_at_looks,
+    least_blocks,
+    signed_ranks,
+)
+from tare.analysis.statistics.sequential import Plan, sequential_p
 from tare.analysis.statistics.shared_slope import MOST_TAKEN
 from tare.analysis.statistics.tails import median_interval
 
@@ -35,7 +42,11 @@ UNTESTED = Tested(None, None, 0)
 
 
 def tested(
-    pairs: Sequence[Pair], families: Sequence[object], seed: str, level: float
+    pairs: Sequence[Pair],
+    families: Sequence[object],
+    seed: str,
+    level: float,
+    plan: Plan | None = None,
 ) -> tuple[Tested, ...]:
     """Return the p-values of all pairs, in their order.
 
@@ -46,24 +57,26 @@ def tested(
         seed: Text that drawn patterns depend on.
         level: Familywise error of what is declared: pairs of fewer blocks than can reach it are
             tested by themselves, and in no family.
+        plan: The looks of a group-sequential study; None: the blocks are tested once.
     """
     found = [UNTESTED] * len(pairs)
     members: dict[object, list[int]] = {}
     for i, name in enumerate(families):
         members.setdefault(name, []).append(i)
     for indices in members.values():
-        for i, one in zip(indices, _family([pairs[i] for i in indices], seed, level), strict=True):
+        family = _family([pairs[i] for i in indices], seed, level, plan)
+        for i, one in zip(indices, family, strict=True):
             found[i] = one
     return tuple(found)
 
 
-def _family(pairs: Sequence[Pair], seed: str, level: float) -> list[Tested]:
+def _family(pairs: Sequence[Pair], seed: str, level: float, plan: Plan | None) -> list[Tested]:
     blocks = sorted({block for pair in pairs for block in pair.blocks})
     drawn, least = seed_from(seed, "flips"), least_blocks(level)
     if any(pair.twins for pair in pairs):
-        found = _exchanged(pairs, blocks, drawn, least)
+        found = _exchanged(pairs, blocks, drawn, least, plan)
     else:
-        found = _flipped(pairs, blocks, drawn, least)
+        found = _flipped(pairs, blocks, drawn, least, plan)
     tests = int((~np.isnan(found.adjusted)).sum())
     return [
         Tested(_known(p), _known(adjusted), tests)
@@ -71,7 +84,9 @@ def _family(pairs: Sequence[Pair], seed: str, level: float) -> list[Tested]:
     ]
 
 
-def _flipped(pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, least: int) -> Adjusted:
+def _flipped(
+    pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, least: int, plan: Plan | None
+) -> Adjusted:
     """Test where a block is a pair of boots, which may change names."""
     column = {block: number for number, block in enumerate(blocks)}
     values = np.full((len(pairs), len(blocks)), np.nan)
@@ -83,13 +98,21 @@ def _flipped(pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, least:
         ranked[row] = not pair.typical
         if pair.later_by and pair.typical and not _known_slope(pair):
             later[row, columns] = pair.later_by
+    if plan is not None:
+        looks = plan.looks(len(blocks))
+        extremes = flips_at_looks(
+            values, looks, ranked=ranked, moderated=_moderated(pairs), seed=seed, least=least
+        )
+        return sequential_p(extremes, plan.shares(looks), len(pairs))
     if ranked.any():
         values[ranked] = signed_ranks(values[ranked])
     along = later if later.any() else None
     return family_p(values, along, seed=seed, least=least, moderated=_moderated(pairs))
 
 
-def _exchanged(pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, least: int) -> Adjusted:
+def _exchanged(
+    pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, least: int, plan: Plan | None
+) -> Adjusted:
     """Test where the baseline was booted twice in a block: three boots may change names."""
     column = {block: number for number, block in enumerate(blocks)}
     boots = np.full((3, len(pairs), len(blocks)), np.nan)
@@ -118,6 +141,12 @@ def _exchanged(pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, leas
     ranked = [not pair.typical for pair in pairs]
     known = None if np.isnan(places).all() else places
     moderated = _moderated(pairs)
+    if plan is not None:
+        looks = plan.looks(len(blocks))
+        extremes = exchanges_at_looks(
+            boots, looks, ranked=ranked, moderated=moderated, seed=seed, least=least
+        )
+        return sequential_p(extremes, plan.shares(looks), len(pairs))
     return exchanged_p(boots, known, ranked=ranked, seed=seed, least=least, moderated=moderated)
 
 

@@ -21,6 +21,7 @@ from tare.analysis.runs.sessions import in_sessions
 from tare.analysis.statistics.detectable import POWER, detectable
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.moderation import LEAST_METRICS, trigamma
+from tare.analysis.statistics.sequential import Plan
 from tare.events.metric import Kind
 
 ASSUMED_CV = 0.03
@@ -59,7 +60,7 @@ class Plans:
         margin: The practical margin.
         precision: Asked of typical values.
         tail_precision: Asked of tails.
-        anytime: Whether verdicts are to hold at every look.
+        sequential: Whether the study is group-sequential.
         each: What of ``blocks`` each is.
     """
 
@@ -68,7 +69,7 @@ class Plans:
     margin: float = 0.02
     precision: float = 0.05
     tail_precision: float = TAIL_FACTOR * 0.05
-    anytime: bool = False
+    sequential: bool = False
     each: Each = "block"
 
 
@@ -170,6 +171,7 @@ def describe_detectable(basis: Basis, plans: Plans, level: float = LEVEL) -> lis
     tests = max(1, sum(plans.headlines.values()))
     moderated = plans.headlines.get("typical", 0) >= LEAST_METRICS
     dispersion = basis.dispersion if moderated else math.inf
+    looks = Plan(*plans.blocks) if plans.sequential else None
     lines = [f"the detectable differences are estimated from {basis.source}"]
     for count in dict.fromkeys(plans.blocks):
         margin = math.log1p(plans.margin)
@@ -180,7 +182,7 @@ def describe_detectable(basis: Basis, plans: Plans, level: float = LEVEL) -> lis
                 tests,
                 level,
                 margin=margin,
-                anytime=plans.anytime,
+                plan=looks,
                 dispersion=dispersion,
             )
             for spread in (basis.spread, basis.worst)
@@ -198,9 +200,7 @@ def describe_detectable(basis: Basis, plans: Plans, level: float = LEVEL) -> lis
             text += f", {percent(math.expm1(worst))} in the noisiest"
         family = "one metric" if tests == 1 else f"{tests} metrics"
         lines.append(f"{text} ({100 * POWER:.0f} % power over {family})")
-        resolved = detectable(
-            basis.spread, count, tests, level, anytime=plans.anytime, dispersion=dispersion
-        )
+        resolved = detectable(basis.spread, count, tests, level, plan=looks, dispersion=dispersion)
         if count == plans.blocks[-1] and resolved > margin:
             lines.append(
                 f"this set-up cannot resolve the margin of {percent(plans.margin)}: quieten the "

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from tare.analysis.data.grouping import Measured
 from tare.analysis.data.settings import Settings
-from tare.analysis.effects.anytime import at_any_time
 from tare.analysis.effects.block_order import orders, widened
 from tare.analysis.effects.cached import ShownAs, What, is_cache
 from tare.analysis.effects.estimates import Pair, estimate_all
 from tare.analysis.effects.results import Each, Effect, Interval, Key, VerdictWord
+from tare.analysis.effects.sequence import in_sequence
 from tare.analysis.effects.two_stage import in_two_stages
 from tare.analysis.statistics.bootstrap import seed_from
 from tare.analysis.statistics.detectable import blocks_for_equality
@@ -257,18 +257,18 @@ def _intervals(
     plain = [replace(pair, step=0.0) for pair in pairs]
     least = least_blocks(settings.level)
     enough = [pair for pair in plain if len(pair.blocks) >= least]
-    if settings.anytime or settings.first:
+    if settings.plan is not None or settings.first:
         each = 1 - (1 - settings.confidence) / max(1, len(enough))
     else:
         each = simultaneous_confidence(
             _table(enough), settings.confidence, seed=seed_from(seed, "resources")
         )
     estimates = estimate_all(plain, each, seed, resampled=False)
-    if settings.anytime:
-        estimates, _ = at_any_time(plain, [pair.arm for pair in plain], estimates, each)
+    if settings.plan is not None:
+        estimates = in_sequence(plain, estimates, settings.plan, each)
     elif settings.first:
         estimates = in_two_stages(plain, estimates, settings.first, each)
-    of_order = orders(plain, seed, each)
+    of_order = orders(plain, seed, each, looks=settings.plan is not None)
     for i, (pair, estimate, step) in enumerate(zip(plain, estimates, steps, strict=True)):
         interval, _, _ = widened(pair, estimate, of_order.get(i))
         if len(pair.blocks) < least or interval is None:

@@ -18,7 +18,7 @@ IntervalMethod = Literal[
     "wilcoxon",
     "block-bootstrap",
     "over-boots",
-    "anytime",
+    "sequential",
     "stein",
 ]
 Each = Literal["block", "round"]

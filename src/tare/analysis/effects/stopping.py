@@ -1,32 +1,25 @@
-"""Whether one more block is worth its time: precision decides, significance never.
+"""Whether one more block is worth its time: precision decides, or verdicts that allow for looks.
 
 What is asked of typical values no number of blocks reaches of maxima, so each kind has its own
 precision: typical values as asked, tails as asked of them or a quarter of that (`TAIL_FACTOR`),
 maxima none. An arm that gives no values any more keeps no run going.
 
-Stopping when a test turns significant makes false differences likely; stopping when the interval
-is narrow does not look at where the interval lies. Least blocks keep the width's estimate sane.
+Stopping when an ordinary test turns significant makes false differences likely; stopping when the
+interval is narrow does not depend on the interval's position. Least blocks keep the width's
+estimate sane. A group-sequential study stops by its verdicts, whose tests allow for all looks.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from statistics import fmean, median
+from statistics import fmean
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from tare.analysis.effects.results import DECLARED, Effect
 from tare.analysis.effects.verdict import LEVEL
-from tare.analysis.statistics.anytime import (
-    mean_ends,
-    mean_evidence,
-    median_ends,
-    median_evidence,
-    sign_evidence,
-)
 from tare.analysis.statistics.logratio import (
-    deviation,
     mean_interval,
     relative_half_width,
     t_quantile,
@@ -37,7 +30,7 @@ from tare.events.metric import Kind
 from tare.events.results import FinishedCell
 from tare.units import format_percent
 
-Method = Literal["precision", "pilot", "stein", "anytime"]
+Method = Literal["precision", "pilot", "stein"]
 
 TAIL_FACTOR = 4.0
 """How many times less precisely than typical values tails are asked: an order-statistic interval of
@@ -113,7 +106,6 @@ def decide(
     own_baselines: Mapping[str, str] | None = None,
     twins: Mapping[str, str] | None = None,
     method: Method = "precision",
-    margin: float = 0.0,
 ) -> Decision:
     """Decide after a block whether to start another one.
 
@@ -129,9 +121,7 @@ def decide(
         own_baselines: The baseline on its own host, for each arm on another than ``baseline``'s.
         twins: The twin of each baseline that has one: its boots count as the baseline's.
         method: How often precision is looked at: after each block; when a pilot says that it will
-            do (Kalibera & Jones 2013); when the least blocks say so, once (Stein 1945); or, of
-            ``anytime``, together with whether it is decided, by evidence that may be looked at.
-        margin: The practical margin, for ``anytime``.
+            do (Kalibera & Jones 2013); or when the least blocks say so, once (Stein 1945).
 
     Returns:
         Go on below ``least``; stop at ``most``; in between, go on while some headline metric is
@@ -150,8 +140,6 @@ def decide(
     given = tuple(values)
     tail_share = precision / (tail_precision or TAIL_FACTOR * precision)
     goal = Asked(baseline, own_baselines or {}, confidence, precision, tail_share, twins or {})
-    if method == "anytime":
-        return _until_decided(given, margin, goal, blocks_done)
     if method != "precision":
         wanted = blocks_wanted(given, goal, least, blocks_done, once=method == "stein")
         if blocks_done < wanted:
@@ -242,7 +230,6 @@ class _Compared(NamedTuple):
     baseline: list[list[float]]
     kind: Kind
     where: str
-    whose: str
 
 
 def _compared(values: Iterable[Value], asked: Asked, blocks_done: int) -> Iterator[_Compared]:
@@ -268,7 +255,6 @@ def _compared(values: Iterable[Value], asked: Asked, blocks_done: int) -> Iterat
                 [base[block] for block in shared],
                 kinds[key],
                 f"{_shown(key)} of {arm}",
-                arm,
             )
 
 
@@ -282,24 +268,48 @@ def _widest(values: Iterable[Value], asked: Asked, blocks_done: int) -> tuple[fl
     return widest, where
 
 
-def _until_decided(
-    values: Sequence[Value], margin: float, asked: Asked, blocks_done: int
-) -> Decision:
-    """Go on while some metric is neither decided nor known as precisely as asked, at this look."""
-    # Maxima stop no run, but are of the family that the level is shared among.
-    tests = Counter(arm for arm, _ in {(one.arm, one.key) for one in values})
-    for one in _compared(values, asked, blocks_done):
-        look = Look(margin, asked.of(one.kind), asked.confidence, tests[one.whose])
-        if min(value for block in (*one.arm, *one.baseline) for value in block) > 0:
-            logs = [_mean_log(a) - _mean_log(b) for a, b in zip(one.arm, one.baseline, strict=True)]
-            done = settled(logs, one.kind, look)
-        else:
-            arm, baseline = ([fmean(block) for block in side] for side in (one.arm, one.baseline))
-            # What is zero in all of both arms is as equal as blocks can show.
-            done = not any((*arm, *baseline)) or settled_difference(arm, baseline, look)
-        if not done:
-            return Decision(True, f"{one.where} is not decided yet", None)
+def decide_by_verdicts(effects: Iterable[Effect], asked: Asked, blocks_done: int) -> Decision:
+    """Decide after a block of a group-sequential study whether to start another one.
+
+    Args:
+        effects: The effects so far, whose verdicts and intervals hold at all looks.
+        asked: What is asked of their precision.
+        blocks_done: How many blocks have ended.
+
+    Returns:
+        Stop once each headline metric is declared, equivalent, or as precise as asked. Maxima, and
+        metrics without a value in the newest blocks, do not keep a run going.
+    """
+    any_values = False
+    for effect in effects:
+        if not effect.headline:
+            continue
+        any_values = True
+        absent = effect.each == "block" and (
+            blocks_done - effect.block_effects[-1].block >= ABSENT_BLOCKS
+        )
+        if effect.kind == "maximum" or absent or _is_decided(effect, asked):
+            continue
+        key = effect.key
+        where = f"{key.workload} {key.metric} ({key.scenario}) of {effect.arm}"
+        return Decision(True, f"{where} is not decided yet", None)
+    if not any_values:
+        return Decision(True, "no headline ratio is known yet", None)
     return Decision(False, "every headline metric is decided, or known as well as asked", None)
+
+
+def _is_decided(effect: Effect, asked: Asked) -> bool:
+    if effect.verdict in DECLARED or effect.verdict == "equivalent":
+        return True
+    if effect.verdict == "preliminary" or effect.half_width is None:
+        return False
+    wanted = asked.of(effect.kind)
+    if effect.scale == "ratio":
+        return effect.half_width <= wanted
+    summaries = (effect.arm_summary, effect.baseline_summary)
+    # Counts that are zero in all boots of both arms are as equal as blocks can show.
+    scale = max(abs(each.mean) for each in summaries)
+    return effect.half_width <= wanted * scale
 
 
 def _half_width(
@@ -336,67 +346,3 @@ def _shown(key: Hashable) -> str:
         scenario, workload, _, _, metric = key
         return f"{workload} {metric} ({scenario})"
     return str(key)
-
-
-class Look(NamedTuple):
-    """What is asked at one look.
-
-    Args:
-        margin: The practical margin, a share.
-        precision: Asked relative half-width.
-        confidence: Of intervals.
-        tests: Metrics of the arm's family, which the level is shared among.
-    """
-
-    margin: float
-    precision: float
-    confidence: float
-    tests: int
-
-
-def settled(ratios: Sequence[float], kind: Kind, look: Look) -> bool:
-    """Return whether a metric is decided, or known as precisely as asked.
-
-    Args:
-        ratios: Log-ratio of each block.
-        kind: Of the metric; tails are decided by their median.
-        look: What is asked.
-    """
-    if len(ratios) < least_blocks(LEVEL):
-        return False
-    typical = kind == "typical"
-    ends = (mean_ends if typical else median_ends)(ratios, look.confidence)
-    if ends is None or math.isinf(ends[0]):
-        return False
-    low, high = ends
-    if relative_half_width(low, high) <= look.precision:
-        return True
-    if -math.log1p(look.margin) <= low and high <= math.log1p(look.margin):
-        return True
-    evidence = (mean_evidence if typical else median_evidence)(ratios)
-    centre = fmean(ratios) if typical else median(ratios)
-    return evidence >= look.tests / LEVEL and abs(centre) > math.log1p(look.margin)
-
-
-def settled_difference(arm: Sequence[float], baseline: Sequence[float], look: Look) -> bool:
-    """Return the same of a metric that is zero at times, by its differences.
-
-    Counts are not normal: where few values are there at all, differences that are alike by chance
-    would be endless evidence. Their signs assume nothing but that arms may change names.
-
-    Args:
-        arm: The arm's value in each block.
-        baseline: The baseline's.
-        look: What is asked.
-    """
-    differences = [a - b for a, b in zip(arm, baseline, strict=True)]
-    scale = max(abs(fmean(arm)), abs(fmean(baseline)))
-    if len(differences) < least_blocks(LEVEL) or deviation(differences) == 0 or scale == 0:
-        return False
-    low, high = mean_ends(differences, look.confidence)
-    if (high - low) / 2 <= look.precision * scale:
-        return True
-    if -look.margin * scale <= low and high <= look.margin * scale:
-        return True
-    decided = sign_evidence(differences) >= look.tests / LEVEL
-    return decided and abs(fmean(differences)) > look.margin * scale

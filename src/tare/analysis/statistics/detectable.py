@@ -8,11 +8,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.analysis.statistics.anytime import t_that_tells
 from tare.analysis.statistics.distributions import noncentral_t_cdf, student_quantile
 from tare.analysis.statistics.logratio import t_quantile
 from tare.analysis.statistics.maxt import least_p
 from tare.analysis.statistics.moderation import prior_degrees
+from tare.analysis.statistics.sequential import Plan, spent
 
 Floats = NDArray[np.float64]
 
@@ -72,11 +72,15 @@ _SPREADS = 400
 
 
 def _critical(
-    blocks: int, tests: int, level: float, anytime: bool, dispersion: float = 0.0
+    blocks: int, tests: int, level: float, plan: Plan | None, dispersion: float = 0.0
 ) -> float:
     """Return the t from which on a difference is declared."""
-    if anytime:
-        return t_that_tells(blocks, level / tests)
+    if plan is not None:
+        if least_p(blocks) > level * spent(blocks / plan.most) or blocks < plan.least:
+            return math.inf
+        once = _critical(blocks, tests, level, None, dispersion)
+        here = student_quantile(1 - plan.level(blocks, level / tests), blocks - 1)
+        return once * here / student_quantile(1 - level / tests, blocks - 1)
     students = student_quantile(1 - level / tests, blocks - 1)
     known = [n for n in _PLAIN if n <= blocks]
     if level != _LEVEL or not known:
@@ -113,7 +117,7 @@ def power(
     level: float,
     *,
     margin: float = 0.0,
-    anytime: bool = False,
+    plan: Plan | None = None,
     dispersion: float = 0.0,
 ) -> float:
     """Return how likely a true difference is declared among so many metrics.
@@ -127,7 +131,7 @@ def power(
         tests: Metrics of the family.
         level: Familywise error.
         margin: What the estimate has to be beyond too, on the scale of ``difference``.
-        anytime: Whether the test holds at every look, which asks for more.
+        plan: The looks of a group-sequential study, whose tests ask for more.
         dispersion: How far the metrics' deviations differ, as the standard deviation of their
             logarithms. Moderated variances give the more power, the less they do. Infinite where
             no variances are moderated.
@@ -136,7 +140,7 @@ def power(
         return 0.0
     if spread <= 0:
         return 1.0 if abs(difference) > margin else 0.0
-    critical = _critical(blocks, tests, level, anytime, dispersion)
+    critical = _critical(blocks, tests, level, plan, dispersion)
     if math.isinf(critical):
         return 0.0
     shift = abs(difference) * math.sqrt(blocks) / spread
@@ -167,7 +171,7 @@ def detectable(
     wanted: float = POWER,
     *,
     margin: float = 0.0,
-    anytime: bool = False,
+    plan: Plan | None = None,
     dispersion: float = 0.0,
 ) -> float:
     """Return the least difference that is declared with the wanted power; infinite if none is.
@@ -179,12 +183,12 @@ def detectable(
         level: Familywise error.
         wanted: How likely it is to be declared.
         margin: What the estimate has to be beyond too.
-        anytime: Whether the test holds at every look.
+        plan: The looks of a group-sequential study.
         dispersion: How far the metrics' deviations differ; see `power`.
     """
     if blocks < 2 or least_p(blocks) >= level:
         return math.inf
-    if anytime and math.isinf(t_that_tells(blocks, level / tests)):
+    if math.isinf(_critical(blocks, tests, level, plan, dispersion)):
         return math.inf
     if spread <= 0:
         return margin
@@ -192,7 +196,7 @@ def detectable(
     def reached(difference: float) -> bool:
         found = power(
             difference, spread, blocks, tests, level,
-            margin=margin, anytime=anytime, dispersion=dispersion,
+            margin=margin, plan=plan, dispersion=dispersion,
         )  # fmt: skip
         return found >= wanted
 

@@ -10,6 +10,7 @@ exactness: Fisher 1935).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -63,6 +64,54 @@ def exchanged_p(
     values = np.asarray(boots, dtype=np.float64)
     metrics = values.shape[1]
     found = Adjusted(np.full(metrics, np.nan), np.full(metrics, np.nan))
+    tested, count, extreme = _extremes(values, places, ranked, seed, moderated)
+    if tested.size:
+        raw, adjusted = stepped_down(extreme, count < least)
+        found.raw[tested], found.adjusted[tested] = raw, adjusted
+    return found
+
+
+def exchanges_at_looks(
+    boots: ArrayLike,
+    looks: Sequence[int],
+    *,
+    ranked: ArrayLike,
+    moderated: ArrayLike,
+    seed: int = 0,
+    least: int = 2,
+) -> list[NDArray[np.float32]]:
+    """Return how extreme each metric is under each exchange, at looks after some of the blocks.
+
+    The counterpart of `maxt.flips_at_looks` for a baseline that was booted twice in each block.
+
+    Args:
+        boots: As for `exchanged_p`, blocks in order of time.
+        looks: How many of the blocks are looked at, each time.
+        ranked: By metric whether signed ranks are tested in place of values.
+        moderated: By metric whether its variance is moderated.
+        seed: Seed of the drawn exchanges.
+        least: Fewest blocks of a metric; with less it is minus infinity.
+    """
+    values, found = np.asarray(boots, dtype=np.float64), []
+    for look in looks:
+        seen = values[:, :, :look]
+        tested, count, each = _extremes(seen, None, ranked, seed, moderated)
+        extreme = np.full((values.shape[1], DRAWS + 1), -np.inf, dtype=np.float32)
+        enough = count >= least
+        extreme[tested[enough]] = each[enough]
+        found.append(extreme)
+    return found
+
+
+def _extremes(
+    values: Floats,
+    places: ArrayLike | None,
+    ranked: ArrayLike | None,
+    seed: int,
+    moderated: ArrayLike | None,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
+    """Return which metrics are tested, their blocks, and how extreme they are by exchange."""
+    metrics = values.shape[1]
     differences = _in_all_ways(values)
     if ranked is not None and np.any(ranked):
         rows = np.asarray(ranked, dtype=np.bool_)
@@ -72,7 +121,7 @@ def exchanged_p(
     count = (~np.isnan(differences).any(axis=1)).sum(axis=1).astype(np.int64)
     tested = np.flatnonzero(count >= 2)
     if tested.size == 0:
-        return found
+        return tested, count[tested], np.empty((0, DRAWS + 1))
     along = None if places is None else _in_all_ways(np.asarray(places, dtype=np.float64))[tested]
     comparable = np.zeros(metrics, dtype=np.bool_)
     if moderated is not None:
@@ -81,10 +130,11 @@ def exchanged_p(
     # A block with a value of each boot has two degrees of freedom, another has one.
     degrees = count + (~np.isnan(values).any(axis=0)).sum(axis=1)
     prior = _prior(differences[tested], degrees[tested], along, comparable[tested])
-    extreme = _statistics(differences[tested], count[tested], along, prior, seed)
-    raw, adjusted = stepped_down(extreme, count[tested] < least)
-    found.raw[tested], found.adjusted[tested] = raw, adjusted
-    return found
+    return (
+        tested,
+        count[tested],
+        _statistics(differences[tested], count[tested], along, prior, seed),
+    )
 
 
 def _in_all_ways(values: Floats) -> Floats:
@@ -106,7 +156,8 @@ def _drawn(seed: int, blocks: int) -> Floats:
 
     All families of a run have the same draws, which took as long as what is told from them.
     """
-    chosen = np.random.default_rng(seed).integers(0, _WAYS, size=(DRAWS + 1, blocks))
+    # Block by block, so that more blocks leave the exchanges of the first ones unchanged.
+    chosen = np.random.default_rng(seed).integers(0, _WAYS, size=(blocks, DRAWS + 1)).T
     chosen[:1] = 0
     picks = np.zeros((DRAWS + 1, _WAYS, blocks))
     np.put_along_axis(picks, chosen[:, None, :], 1.0, axis=1)

@@ -19,6 +19,7 @@ never be declared belongs to no family: half of all patterns leave two blocks as
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -136,6 +137,48 @@ def family_p(
     result.raw[tested[order]] = alone / patterns
     result.adjusted[tested[order[:members]]] = np.maximum.accumulate(family / patterns)
     return result
+
+
+def flips_at_looks(
+    differences: ArrayLike,
+    looks: Sequence[int],
+    *,
+    ranked: ArrayLike,
+    moderated: ArrayLike,
+    seed: int = 0,
+    least: int = 2,
+) -> list[NDArray[np.float32]]:
+    """Return how extreme each metric is under each sign pattern, at looks after some of the blocks.
+
+    A pattern has the same signs at all looks, and all patterns of up to 14 blocks are there equally
+    often.
+
+    Args:
+        differences: Shape ``(metrics, blocks)`` in order of time, NaN where a metric has no pair.
+        looks: How many of the blocks are looked at, each time.
+        ranked: By metric whether signed ranks are tested in place of values.
+        moderated: As for `family_p`.
+        seed: Seed of the signs of later blocks.
+        least: Fewest blocks of a metric; with less it is minus infinity.
+
+    Returns:
+        For each look the shape ``(metrics, patterns)``, the observed pattern first.
+    """
+    values, found = np.array(differences, dtype=np.float64, ndmin=2), []
+    rows, comparable = np.asarray(ranked, dtype=np.bool_), np.asarray(moderated, dtype=np.bool_)
+    signs = _signs_over_time(values.shape[1], seed)
+    for look in looks:
+        seen = values[:, :look].copy()
+        seen[rows] = np.where(np.isnan(seen[rows]), np.nan, signed_ranks(seen[rows]))
+        enough = (~np.isnan(seen)).sum(axis=1) >= max(least, 2)
+        extreme = np.full((len(values), len(signs)), -np.inf, dtype=np.float32)
+        if enough.any():
+            statistic = _Statistic(seen[enough], None, comparable[enough])
+            different = min(len(signs), 2 ** (look - 1))
+            each = statistic(signs[:different, :look])
+            extreme[enough] = np.tile(each, len(signs) // different)
+        found.append(extreme)
+    return found
 
 
 def simultaneous_confidence(differences: ArrayLike, confidence: float, *, seed: int = 0) -> float:
@@ -273,6 +316,21 @@ def _patterns(blocks: int, chunk: int, seed: int) -> list[Floats]:
     """Return sign patterns in chunks, shape ``(patterns, blocks)``, the observed one among them."""
     signs = _signs(blocks, seed if blocks > EXACT_BLOCKS else 0)
     return [signs[start : start + chunk] for start in range(0, len(signs), chunk)]
+
+
+@lru_cache(maxsize=8)
+def _signs_over_time(blocks: int, seed: int) -> Floats:
+    """Return sign patterns whose first blocks are the same, however many blocks follow."""
+    signs = np.ones((DRAWS + 1, blocks))
+    numbers = np.arange(DRAWS + 1)
+    all_ways = DRAWS.bit_length()
+    for block in range(1, blocks):
+        if block <= all_ways:
+            signs[:, block] = np.where((numbers >> (block - 1)) & 1, -1.0, 1.0)
+        else:
+            drawn = np.random.default_rng([seed, block]).choice((-1.0, 1.0), size=DRAWS)
+            signs[1:, block] = drawn
+    return signs
 
 
 @lru_cache(maxsize=8)

@@ -27,6 +27,9 @@ _UPPER = 1.28
 """Standard errors to the end of the one-sided 90 % interval that must exclude it."""
 _HELD = 0.5
 """Standard errors above the estimate: the correlation that a verdict assumes if it is not."""
+_HELD_AT_LOOKS = 1.28
+"""The same for verdicts that are looked at after each block: one of many looks finds a correlation
+that is too small by chance."""
 _MOST_HELD = 0.9
 _LEAST_HELD = 1.5
 _CHUNK = 1 << 21
@@ -154,7 +157,7 @@ def widening(lag: ArrayLike, blocks: int, confidence: float, family: int = 1) ->
     return np.maximum(wider, 1.0)
 
 
-def open_correlation(lag: ArrayLike, spread: float, blocks: int) -> float:
+def open_correlation(lag: ArrayLike, spread: float, blocks: int, *, looks: bool = False) -> float:
     """Return the correlation of neighbouring blocks that verdicts must allow for; 0: none.
 
     Few blocks rarely show a correlation: a test of one metric over 8 blocks detects one of 0.5 in
@@ -165,13 +168,15 @@ def open_correlation(lag: ArrayLike, spread: float, blocks: int) -> float:
         lag: Correlations of one arm's blocks with the ones before, as in `Serial`.
         spread: Standard deviation of their mean over shuffles.
         blocks: Number of blocks.
+        looks: Whether the blocks are looked at several times.
     """
     freed = 1 - 4 / blocks
     mean = (float(np.asarray(lag, dtype=np.float64).mean()) + 1 / blocks) / freed
     error = spread / freed
     if mean + _UPPER * error <= EXCLUDED:
         return 0.0
-    return min(max(mean + _HELD * error, 0.0), _MOST_HELD)
+    above = _HELD_AT_LOOKS if looks else _HELD
+    return min(max(mean + above * error, 0.0), _MOST_HELD)
 
 
 def held(correlation: float, blocks: int, confidence: float, family: int) -> float:

@@ -97,11 +97,12 @@ def _of_sessions(comparison: Comparison) -> list[str]:
 
 
 def _intervals(chosen: str, level: str) -> str:
-    if chosen == "anytime":
+    if chosen == "sequential":
         return (
             f"Ratios are the geometric mean of each block’s arm ÷ baseline, with a {level} "
-            "confidence sequence: it covers at all looks together, so the run could stop as soon "
-            "as all was decided. Those of tails and maxima are of their median ratio."
+            "group-sequential interval: the intervals of all looks together cover, so the run "
+            "could stop as soon as all was decided. Those of tails and maxima are of their median "
+            "ratio."
         )
     first = (
         "Stein interval: the spread of the first blocks, which set the number of blocks, and the "
@@ -117,20 +118,19 @@ def _intervals(chosen: str, level: str) -> str:
 
 
 def _tests(chosen: str, comparison: Comparison) -> str:
-    if chosen == "anytime":
-        return (
-            "p comes from a test that stays valid if it is looked at after every block. Its level "
-            "is shared equally among one arm’s headline metrics, or among its others, which are "
-            "exploratory. Metrics that are sometimes zero are tested by the signs of their "
-            "differences alone."
-        )
     how = (
         "exchanging the labels of a block’s three boots, the arm’s one and the baseline’s two"
         if comparison.pooled
         else "flipping the signs of whole blocks"
     )
+    looks = (
+        " The test is group-sequential: each look spends a part of the error level (Lan & DeMets "
+        "1983), and p is the level at which the difference would have been declared by now."
+        if chosen == "sequential"
+        else ""
+    )
     return (
-        f"p comes from a permutation test by {how}. It is corrected by max-T over one arm’s "
+        f"p comes from a permutation test by {how}.{looks} It is corrected by max-T over one arm’s "
         "headline metrics, or over its others, which are exploratory. An arm without any "
         "difference is called worse or better in any headline metric in at most "
         f"{100 * comparison.level:g} % of studies, whatever other arms there are."

@@ -14,6 +14,8 @@ FEWEST_BLOCKS_FOR_A_VERDICT = 6
 """
 LEAST_BLOCKS = 8
 """The default: enough to reach p < 0.01 (2/2^8 = 0.0078)."""
+MOST_BLOCKS = 30
+"""The default, unless ``least`` is greater."""
 SMOKE_RUN = "a smoke run of 1 block: it shows whether everything works, and gives no verdict"
 
 
@@ -28,7 +30,7 @@ class Blocks(Part):
         "a smoke run, which shows whether everything works and gives no verdict.",
     )
     most: int = Field(
-        30,
+        MOST_BLOCKS,
         ge=1,
         le=10_000,
         description="Blocks after which the run ends even if it is not yet precise. Default: 30, "
@@ -41,19 +43,19 @@ class Blocks(Part):
         description="Stop once the confidence interval of every headline ratio is within plus or "
         "minus this share (0.05 is 5 %).",
     )
-    method: Literal["precision", "pilot", "stein", "anytime"] = Field(
+    method: Literal["precision", "pilot", "stein", "sequential"] = Field(
         "precision",
         description="When to stop: `precision` checks after each block; `pilot` estimates from "
         "`least` blocks how many are needed, and again after those; `stein` estimates only once; "
-        "`anytime` stops once every headline metric has a verdict, with verdicts that stay valid "
-        "however often they are checked.",
+        "`sequential` stops once every headline metric has a verdict or is as precise as asked; "
+        "its verdicts hold although they are checked after each block.",
     )
     position: bool = Field(
         True,
         description="Adjust for boot order: use the arm's start delay within the block, relative "
         "to the baseline, as a covariate. The metrics of an arm share its slope, which is used "
         "only where it is shown. It helps if boots within a block get slower or faster. Default: "
-        "on; off with `stein`, `anytime` and `turns`.",
+        "on; off with `stein`, `sequential` and `turns`.",
     )
     duet: bool = Field(
         False,
@@ -94,10 +96,10 @@ class Blocks(Part):
         if not isinstance(least, int):
             return data
         # Fixed before the first block, never derived from results.
-        without = data.get("method") in ("anytime", "stein") or data.get("turns") is True
+        without = data.get("method") in ("sequential", "stein") or data.get("turns") is True
         follow: dict[str, Any] = {"position": not without}
         if "least" in data:
-            follow["most"] = max(30, least)
+            follow["most"] = max(MOST_BLOCKS, least)
         return {**follow, **data}
 
     @property

@@ -26,7 +26,7 @@ from tare.study.reading.checking import (
     suggestion,
     takes_list,
 )
-from tare.study.reading.former_options import renamed, vcpus_of
+from tare.study.reading.former_options import renamed, vcpus_of, with_present_method
 from tare.study.reading.matrices import arms_of
 from tare.study.reading.yamltext import Path
 
@@ -62,6 +62,9 @@ class _Builder:
         self._notices: list[str] = []
 
     def study(self, data: Mapping[str, Any]) -> Study | None:
+        data, notice = with_present_method(data)
+        if notice:
+            self._notices.append(notice)
         known = known_keys(
             [Study],
             {

@@ -22,6 +22,8 @@ XEN = {
     "budget": "reservation",
 }
 """Former options of the platform ``xen``, each with its name in ``scheduling``."""
+METHODS = {"anytime": "sequential"}
+"""Former names of ``blocks.method``."""
 _SCHEDULING = "scheduling"
 _WEIGHTS = 100 / 256
 """The default weight in ``scheduling``, relative to Xen's default."""
@@ -97,12 +99,27 @@ def _reservation(
 
 
 def with_present_names(study: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a stored study with its arms' options under their current names."""
+    """Return a stored study with its method and its arms' options under their current names."""
+    study, _ = with_present_method(study)
     arms = study.get("arms")
     if not isinstance(arms, Mapping):
         return study
     shape = study.get("shape")
     return {**study, "arms": {name: _arm(arm, shape) for name, arm in arms.items()}}
+
+
+def with_present_method(study: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    """Return a study with its ``blocks.method`` under the current name, and a notice of it."""
+    blocks = study.get("blocks")
+    former = blocks.get("method") if isinstance(blocks, Mapping) else None
+    if not isinstance(former, str) or former not in METHODS or not isinstance(blocks, Mapping):
+        return study, ""
+    present = METHODS[former]
+    notice = (
+        f"blocks.method: `{former}` is now `{present}`, which needs fewer blocks; the next version "
+        "no longer accepts the former name"
+    )
+    return {**study, "blocks": {**blocks, "method": present}}, notice
 
 
 def _arm(arm: Any, shape: Any) -> Any:
