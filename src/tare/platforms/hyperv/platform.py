@@ -115,7 +115,7 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
                 missing_knobs=MISSING_KNOBS,
                 disk=frozenset({BUSES[options.devices].name}),
                 toolbox=frozenset({LIVE}),
-                # The legacy card has no bandwidth management (Set-VMNetworkAdapter's page).
+                # No source was found that states that the legacy card can be limited.
                 limits_cards=options.devices == "paravirtual",
             ),
             elsewhere=True,
