@@ -107,7 +107,7 @@ def answer_claims(
     costs = {c.resource: c for c in comparison.resources if c.arm == arm}
 
     slow = _SLOW_INCLUDED.search(text)
-    with_slow = [label.lower() for label in _labels(slow[1])] if slow else []
+    with_slow = [label.lower() for label in _labels(slow[1] or slow[2])] if slow else []
 
     def true_cost(label: str) -> float:
         if label.lower() in with_slow:
@@ -119,14 +119,18 @@ def answer_claims(
             yield from _clause(truth, comparison, arm, clause, true_cost, decides)
 
 
-_SLOW_INCLUDED = re.compile(r"The figures? for (.+?) includes? boots that seem slow\.")
+_SLOW_INCLUDED = re.compile(
+    r"(?:The figures? for (.+?) includes? boots that seem slow|Slow boots: (.+?))\."
+)
 
 
 def slow_included(text: str) -> frozenset[str]:
     """Return the resources whose answer reports that slow boots are included."""
     found = _SLOW_INCLUDED.search(text)
     return (
-        frozenset(_OF_LABEL[label.lower()] for label in _labels(found[1])) if found else frozenset()
+        frozenset(_OF_LABEL[label.lower()] for label in _labels(found[1] or found[2]))
+        if found
+        else frozenset()
     )
 
 
@@ -156,20 +160,18 @@ def _clause(
     elif full(rf"(?i:faster): {_ONE} {_LESS}(?:, {_ONE} {_LESS})*"):
         for label in re.findall(rf"({_ONE}) {_LESS}", clause):
             yield Claim("answer: faster", true_cost(label) < 1, clause)
-    elif found := full(
-        rf"(?i:slower) in ({_NAMES}) \((?:{_MORE}|{NUMBER}× to {NUMBER}× the time)\)"
-    ):
+    elif found := full(rf"(?i:slower) in ({_NAMES}) \((?:{_MORE}|{NUMBER}× to {NUMBER}×)\)"):
         for label in _labels(found[1]):
             yield Claim("answer: slower", true_cost(label) > 1, clause)
     elif found := full(rf"(?i:faster) in ({_NAMES})"):
         for label in _labels(found[1]):
             yield Claim("answer: faster", true_cost(label) < 1, clause)
-    elif found := full(rf"({_NAMES}) the same \(within ±{_PERCENT}\)"):
+    elif found := full(rf"({_NAMES}) the same \((?:within )?±{_PERCENT}\)"):
         for label in _labels(found[1]):
             yield Claim(
                 "answer: the same", within(true_cost(label), number(found[2]) / 100), clause
             )
-    elif found := full(rf"({_NAMES}): no difference larger than {_PERCENT}"):
+    elif found := full(rf"({_NAMES})(?:: no difference larger than | within ±){_PERCENT}"):
         for label in _labels(found[1]):
             share = number(found[2]) / 100
             yield Claim("answer: no difference larger", within(true_cost(label), share), clause)
@@ -205,7 +207,7 @@ def _clause(
         rf"(?i:too few) blocks for a verdict(?: on {_NAMES})? \((\d+) of the (\d+) needed\)"
     ):
         yield Claim("answer: too few blocks", int(found[1]) < int(found[2]) == LEAST, clause)
-    elif full(rf"The figures? for {_NAMES} includes? boots that seem slow"):
+    elif full(rf"The figures? for {_NAMES} includes? boots that seem slow|Slow boots: {_NAMES}"):
         # How often boots seem slow that are not is counted with cautions.
         return
     elif found := full(r"(\d+) of its (\d+) cells failed"):

@@ -147,7 +147,7 @@ def claims_of(study: TrueStudy, *, pairs: bool, runs: bool, more: bool) -> Itera
 
 def _lead_slow(study: TrueStudy, comparison: Comparison, opening: str) -> Iterator[Claim]:
     found = re.fullmatch(
-        r"Cost compared with bare in typical boots, measured in \d+ blocks?"
+        r"Cost compared with bare in typical boots \(\d+ blocks?\)"
         r"(?:; up to (\S+) % of boots may be slow and not be among these \d+)?",
         opening,
     )

@@ -209,18 +209,15 @@ def absent_lines(comparison: Comparison) -> tuple[ArmLine, ...]:
 
 
 def arm_sentences(comparison: Comparison) -> dict[str, str]:
-    """Return what each arm costs, by arm; shorter where all of it would be too much to read.
-
-    Numbers that the bars show are left out first, then slow boots, which a note below reports.
-    """
+    """Return what each arm costs, by arm; shorter where all of it would be too much to read."""
     verdicts = [v for v in comparison.arm_verdicts if v.arm != comparison.baseline]
     costs: dict[str, list[ResourceCost]] = {}
     for cost in comparison.resources:
         costs.setdefault(cost.arm, []).append(cost)
     heading = count_words([lead(comparison)])
-    for brief, slow in ((False, True), (True, True), (True, False)):
+    for brief in (False, True):
         found = {
-            verdict.arm: _sentence(comparison, verdict.arm, costs.get(verdict.arm, []), brief, slow)
+            verdict.arm: _sentence(comparison, verdict.arm, costs.get(verdict.arm, []), brief)
             for verdict in verdicts
         }
         if heading + count_words(found.values()) <= MOST_WORDS:
@@ -228,14 +225,14 @@ def arm_sentences(comparison: Comparison) -> dict[str, str]:
     return found
 
 
-def _sentence(
-    comparison: Comparison, arm: str, costs: Sequence[ResourceCost], brief: bool, with_slow: bool
-) -> str:
+def _sentence(comparison: Comparison, arm: str, costs: Sequence[ResourceCost], brief: bool) -> str:
     if not costs:
         return "No headline metric was measured in blocks that it shares with the baseline."
     sentences = resource_sentences(costs, brief=brief)
     slow = [cost for cost in costs if cost.interval is not None and _has_slow_boots(cost)]
-    if slow and with_slow:
+    if slow and brief:
+        sentences.append(f"Slow boots: {names_in_words(slow)}.")
+    elif slow:
         figures, include = ("figure", "includes") if len(slow) == 1 else ("figures", "include")
         sentences.append(
             f"The {figures} for {names_in_words(slow)} {include} boots that seem slow."
@@ -302,7 +299,7 @@ def _slower(costs: Sequence[ResourceCost], brief: bool) -> str:
     if brief:
         low, high = min(cost.cost for cost in costs), max(cost.cost for cost in costs)
         ends = _factor(low), _factor(high)
-        sizes = _more(high) if ends[0] == ends[1] else f"{ends[0]} to {ends[1]} the time"
+        sizes = _more(high) if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
         return f"slower in {names_in_words(costs)} ({sizes})"
     first, *rest = costs
     lead_ = f"{label_of(first)} takes {_more(first.cost)}"
