@@ -46,7 +46,7 @@ def test_power_is_zero_when_blocks_are_too_few_for_any_order_to_be_unlikely() ->
     for level, can_tell in ((1 / 16, False), (0.0626, True)):
         assert (power(9.0, 1.0, 5, 1, level) > 0.9) == can_tell
         assert math.isfinite(detectable(1.0, 5, 1, level)) == can_tell
-    # Two blocks tell, if one asks for so little.
+    # Two blocks suffice at such a lax level.
     assert power(9.0, 1.0, 2, 1, 0.6) > 0.9
     assert 0 < detectable(1.0, 2, 1, 0.6) < 9
     for blocks in (0, 1):
@@ -54,7 +54,7 @@ def test_power_is_zero_when_blocks_are_too_few_for_any_order_to_be_unlikely() ->
         assert detectable(1.0, blocks, 1, 0.6) == math.inf
 
 
-def test_look_that_may_spend_too_little_tells_nothing() -> None:
+def test_power_is_zero_at_a_look_that_may_spend_too_little() -> None:
     """After 6 of 30 blocks, less than 2 ÷ 2⁶ of the studies may be declared."""
     plan = Plan(6, 30)
     for blocks, can_tell in ((6, False), (8, True)):
