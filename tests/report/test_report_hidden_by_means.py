@@ -90,7 +90,7 @@ def test_losses_in_a_few_boots_are_reported_with_their_mean_and_share(tmp_path: 
     lost: Values = [3000.0 if block in (2, 7, 11, 15, 18) else 0.0 for block in range(20)]
     found = compared(tmp_path, [0.0] * 20, lost, kind="tail")
     assert found.headlines[0].verdict == "inconclusive"
-    assert arm_sentences(found) == {"kvm": "Worst-case latency undecided."}
+    assert arm_sentences(found) == {"kvm": "Worst latency undecided."}
     row = effects_table(found, "effects", found.effects).texts_of(found.headlines[0])
     assert (row["value"], row["baseline_value"], row["estimate"]) == ("750.0", "0.000", "+750")
     assert "kvm: boots with any: kvm in 5 of 20, interval 8.7 to 49.1 %" in printed(found)
