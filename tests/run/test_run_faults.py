@@ -178,16 +178,16 @@ def test_a_hypervisor_killed_in_a_cell_costs_that_cell_only(
     study: Path, home: Path, start: Begin
 ) -> None:
     folder = home / "run"
-    running = start(folder, "run", study, "--out", folder)
+    running = start(folder, "run", study, "--blocks", "1", "--out", folder)
     running.wait_for(measuring("guest"))
     os.kill(guest_threads(folder)[-1], signal.SIGKILL)
     status, output = running.end()
     assert status == 1, output
-    assert "complete: 8 cells planned, 7 ok, 1 failed" in " ".join(output.split())
+    assert "complete: 4 cells planned, 3 ok, 1 failed" in " ".join(output.split())
     cells = finished_cells(folder)
     failed = [cell for cell, state in cells.items() if state == "failed"]
     assert len(failed) == 1
-    assert len(cells) == 8
+    assert len(cells) == 4
     reason = next(
         event["reason"]
         for event in events(folder)
@@ -224,7 +224,7 @@ def test_hypervisor_ended_by_the_oom_killer_is_retried_and_reported(
 ) -> None:
     folder = home / "run"
     with little_memory(home) as group:
-        running = start(folder, "run", study, "--out", folder)
+        running = start(folder, "run", study, "--blocks", "1", "--out", folder)
         # While it boots it takes its memory: from then on there is none.
         running.wait_for(lambda e: e["type"] == "machine_starting" and e["arm"] == "guest")
         deadline = time.monotonic() + patient(60)
@@ -234,7 +234,7 @@ def test_hypervisor_ended_by_the_oom_killer_is_retried_and_reported(
         (group / "cgroup.procs").write_text(str(found[0]))
         status, output = running.end()
     assert status == 0, output
-    assert "complete: 8 cells planned, 8 ok" in " ".join(output.split())
+    assert "complete: 4 cells planned, 4 ok" in " ".join(output.split())
     stopped = [e for e in events(folder) if e["type"] == "machine_stopped" and not e["expected"]]
     assert len(stopped) == 1
     assert "its kernel killed QEMU (OOM killer)" in stopped[0]["reason"]
@@ -246,7 +246,7 @@ def test_hypervisor_killed_during_boot_is_retried_and_reported(
     study: Path, home: Path, start: Begin, after_s: float
 ) -> None:
     folder = home / "run"
-    running = start(folder, "run", study, "--out", folder)
+    running = start(folder, "run", study, "--blocks", "1", "--out", folder)
     running.wait_for(lambda e: e["type"] == "machine_starting" and e["arm"] == "guest")
     deadline = time.monotonic() + patient(60)
     while not (found := hypervisors_of(running.process.pid)):
@@ -256,7 +256,7 @@ def test_hypervisor_killed_during_boot_is_retried_and_reported(
     os.kill(found[0], signal.SIGKILL)
     status, output = running.end()
     assert status == 0, output
-    assert "complete: 8 cells planned, 8 ok" in " ".join(output.split())
+    assert "complete: 4 cells planned, 4 ok" in " ".join(output.split())
     stopped = [e for e in events(folder) if e["type"] == "machine_stopped" and not e["expected"]]
     assert len(stopped) == 1
     assert "QEMU was killed by SIGKILL" in stopped[0]["reason"]
