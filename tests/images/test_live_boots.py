@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +45,15 @@ def equipped(agent_program: Path) -> Iterator[Path]:
         yield make_disc(agent_program, Path(folder) / "tare.iso", "base")
 
 
-async def measured(machine: Booted) -> dict[str, Any]:
-    """Check that it measures and ends on request; return its proof."""
+async def measured(machine: Booted, *, without_disk: bool = False) -> dict[str, Any]:
+    """Check that it measures and ends on request; return the proof of its hello."""
     try:
         hello = await machine.client.hello(HELLO_S)
         assert hello.role == "init"
         done = await machine.client.run("numeric-sort", SHORT, deadline_s=END_S)
         assert done.value["iterations_per_s"] > 0
+        if without_disk:
+            await refused_work(machine, hello.proof)
         await machine.client.shutdown()
         assert await asyncio.wait_for(machine.process.wait(), END_S) == 0
     except BaseException:
@@ -62,10 +64,18 @@ async def measured(machine: Booted) -> dict[str, Any]:
     return dict(hello.proof)
 
 
-async def test_it_boots_from_a_cd_by_bios_and_dials_back(image: Path, tmp_path: Path) -> None:
-    async with booted(LiveMachine(image, "bios"), tmp_path) as machine:
-        proof = await measured(machine)
+async def test_it_boots_from_a_cd_by_bios_and_formats_no_disk_with_anything_on_it(
+    image: Path, tmp_path: Path
+) -> None:
+    disks = (disk(tmp_path / "begun", 1080), disk(tmp_path / "ended", SIZE - 20))
+    kept = [file.read_bytes() for file in disks]
+    machine = LiveMachine(image, "bios", disks=disks, scratch=SIZE)
+    async with booted(machine, tmp_path) as found:
+        proof = await measured(found, without_disk=True)
     live = proof["live"]
+    why = live["scratch"]["reason"]
+    assert "vda has something on it" in why and "vdb has something on it" in why
+    assert [file.read_bytes() for file in disks] == kept
     assert live["network"] == {"interface": "eth0", "by": "DHCP", "driver": "e1000"}
     assert live["configuration"].startswith("/dev/sr")
     assert live["toolbox"]["on"] is None
@@ -131,28 +141,25 @@ def disk(file: Path, at: int | None = None) -> Path:
     return file
 
 
+async def refused_work(machine: Booted, proof: Mapping[str, Any]) -> None:
+    """Check that a machine has no disk of its own, and that workloads report why."""
+    scratch = proof["live"]["scratch"]
+    assert scratch["device"] is None and proof["scratch"] is None
+    with pytest.raises(WorkloadFault) as fault:
+        await machine.client.run("filebench", MAIL, deadline_s=END_S)
+    assert scratch["reason"] in str(fault.value)
+
+
 async def refused(machine: LiveMachine, folder: Path) -> str:
-    """Return why a machine has no disk of its own, which its workloads say too."""
+    """Return why a machine has no disk of its own; nothing was written to any."""
     kept = [file.read_bytes() for file in machine.disks]
     async with booted(machine, folder) as found:
         hello = await found.client.hello(HELLO_S)
-        proof = hello.proof["live"]["scratch"]
-        assert proof["device"] is None and hello.proof["scratch"] is None
-        with pytest.raises(WorkloadFault) as fault:
-            await found.client.run("filebench", MAIL, deadline_s=END_S)
-        assert proof["reason"] in str(fault.value)
+        await refused_work(found, hello.proof)
         await found.client.shutdown()
         assert await asyncio.wait_for(found.process.wait(), END_S) == 0
-    # Nothing was written to anything.
     assert [file.read_bytes() for file in machine.disks] == kept
-    return str(proof["reason"])
-
-
-async def test_a_disk_with_anything_on_it_is_not_formatted(image: Path, tmp_path: Path) -> None:
-    disks = (disk(tmp_path / "begun", 1080), disk(tmp_path / "ended", SIZE - 20))
-    machine = LiveMachine(image, "bios", disks=disks, scratch=SIZE)
-    why = await refused(machine, tmp_path)
-    assert "vda has something on it" in why and "vdb has something on it" in why
+    return str(hello.proof["live"]["scratch"]["reason"])
 
 
 @pytest.mark.acceptance
