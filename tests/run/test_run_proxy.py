@@ -88,6 +88,9 @@ def test_requests_go_through_haproxy_and_an_origin_that_dies_is_named(
         for origin in named("nginx", running.process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(origin, signal.SIGKILL)
+        running.wait_for(lambda e: e["type"] == "cell_finished" and e["status"] == "failed")
+        # The remaining cells of this block show nothing that those of the first one do not.
+        running.process.send_signal(signal.SIGINT)
         running.end()
     ended = of_type(folder, "cell_finished")
     first, others = ended[:3], ended[3:]
@@ -171,6 +174,7 @@ workloads:
 
 
 @pytest.mark.slow
+@pytest.mark.boots
 @pytest.mark.skipif(os.geteuid() != 0, reason="networks need root")
 def test_an_haproxy_that_refuses_its_configuration_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
