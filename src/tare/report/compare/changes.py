@@ -354,7 +354,7 @@ def changes_table(own: Sequence[Changed], pair: RunPair) -> Table[Changed]:
         Column("low", lambda o: o.change.low, "Interval", _interval, True),
         Column("verdict", lambda o: o.verdict, "Verdict"),
         Column("not_excluded", lambda o: o.not_excluded, "Not excluded", open_cost, True),
-        Column("reason", lambda o: o.reason, "Why not told", lambda o: o.reason or "–"),
+        Column("reason", lambda o: o.reason, "Why not decided", lambda o: o.reason or "–"),
     )
     return Table(
         "changes",
