@@ -191,7 +191,7 @@ def test_a_boot_may_hold_a_third_of_the_tail_and_not_most_of_it(
         for far in (500 * times, *[500] * (LEAST_BOOTS - 1))
     ])  # fmt: skip
     assert bool(tail.levels) is continued
-    assert tail.reason.startswith("" if continued else "one boot holds most of the tail")
+    assert tail.reason.startswith("" if continued else "one boot has most of the tail")
 
 
 def test_a_tail_whose_interval_bounds_nothing_is_not_continued() -> None:

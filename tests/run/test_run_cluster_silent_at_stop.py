@@ -95,7 +95,7 @@ async def test_a_run_that_is_to_stop_now_waits_for_neither_logs_nor_daemons(
         block=1,
         arm="bare",
         scenario="two",
-        placement=SimpleNamespace(cluster=SimpleNamespace(external=None)),
+        placement=SimpleNamespace(cluster=SimpleNamespace(external=None, roles=())),
     )
     ready = asyncio.Event()
 
@@ -113,7 +113,9 @@ async def test_a_run_that_is_to_stop_now_waits_for_neither_logs_nor_daemons(
             await asyncio.Event().wait()
 
     task = asyncio.create_task(measure())
-    await asyncio.wait_for(ready.wait(), 30)
+    waiting = asyncio.create_task(ready.wait())
+    await asyncio.wait({task, waiting}, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+    assert ready.is_set(), task
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, 30)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Iterator
 
 import pytest
 
@@ -18,6 +19,14 @@ async def work_whose_cleanup_fails(fault: Exception, *, interrupted: bool) -> No
         await asyncio.sleep(0.01)
     finally:
         raise fault
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c() -> Iterator[None]:
+    """Take SIGINT as a command does; tests may have been started where it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("fault", [MachineFault("does not answer"), OSError(5, "the terminal")])
