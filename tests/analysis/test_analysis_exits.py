@@ -158,6 +158,25 @@ def test_an_emulated_device_that_is_queried_is_found(tmp_path: Path, recorded: f
     assert found.decided
 
 
+@pytest.mark.parametrize("recorded", [1.0, 0.25])
+def test_the_switch_to_the_host_is_part_of_an_exit(tmp_path: Path, recorded: float) -> None:
+    # An exit takes a fifth of the vCPU's time: a half in the host, a half to get there and back.
+    # Recording takes 0.2 us of each half, while it is on.
+    count, recording = 50_000, 0.4e-6
+    natural = 0.1 * WALL / count
+    kvm = cell_of(
+        {IOIO: (count, count * (natural + recording / 2))}, recorded=recorded,
+        cpu_s=WALL, vcpu_cpu_s=WALL, vcpu_run_delay_s=0.0,
+    )  # fmt: skip
+    facts = kvm["probes"]["exits"]
+    facts |= {"switch_s": natural + recording / 2, "cost_per_exit_s": recording}
+    # The cell takes longer by what recording takes.
+    unit = (1.25 + 1.25 * recorded * count * recording / WALL) * UNIT
+    found = decomposed(run_of(tmp_path / "run", unit, kvm, BARE))
+    assert shares(found)["exits IOIO"] == pytest.approx(1, abs=WITHIN)
+    assert shares(found)["unexplained"] == pytest.approx(0, abs=WITHIN)
+
+
 def test_a_hog_on_the_vcpus_cpu_is_run_delay_and_counts_once(tmp_path: Path) -> None:
     # It takes half of the time, all of it inside of exits for an interrupt.
     kvm = cell_of(

@@ -15,7 +15,7 @@ from tare.hosts.trace.exits import ExitCount, Exits
 from tare.probes import Probe, ProbedCell, ProbeKind
 from tare.run.catalog import ProbeOfArms, build_catalog, probe_kinds, require_known_probes
 from tare.run.probes import exits
-from tare.run.probes.exits import ExitsProbe, share_to_record
+from tare.run.probes.exits import ExitCost, ExitsProbe, measure_exit_cost, share_to_record
 from tare.study.reading.load import load_study
 
 THREAD = 4711
@@ -64,7 +64,8 @@ def probe_of(cost: float | str, *, may_ask: bool = True) -> ExitsProbe:
     cell = SimpleNamespace(
         context=context, machines={"subject": machine}, may_ask=may_ask, traced=False
     )
-    probe = ExitsProbe(cast(ProbedCell, cell), {"tare-kvm": cost})
+    known = cost if isinstance(cost, str) else ExitCost(cost, 2e-6)
+    probe = ExitsProbe(cast(ProbedCell, cell), {"tare-kvm": known})
     probe._threads = (THREAD,)
     return probe
 
@@ -91,8 +92,33 @@ def test_recording_takes_at_most_two_percent(cost: float, share: float) -> None:
     assert share_to_record(cost) == pytest.approx(share)
 
 
+async def test_the_switch_is_the_time_of_cpuid_that_is_not_recorded() -> None:
+    # CPUID takes 3 us, and 5 us while it is recorded: 1.5 us of these are in the recorded time.
+    class Guest:
+        async def run(self, name: str, asked: dict[str, int], deadline_s: float) -> Outcome:
+            each = 5e-6 if recorder.recording else 3e-6
+            return Outcome({"seconds": {"cpuid": each * asked["cpuid"]}})
+
+    class Known:
+        recording = False
+
+        async def begin(self, threads: tuple[int, ...]) -> None:
+            self.recording = True
+
+        async def end(self) -> Exits:
+            self.recording = False
+            often = ExitCount(THREAD, "svm", 0x72, 2000, 2000 * 1.5e-6)
+            return Exits((ExitCount(THREAD, "svm", 0x78, 3, 1.0), often), 1.1)
+
+    recorder = Known()
+    cost = await measure_exit_cost(cast(Any, Guest()), cast(Any, recorder), (THREAD,))
+    assert cost.recording_s == pytest.approx(2e-6)
+    assert cost.switch_s == pytest.approx(3.5e-6)
+
+
 async def test_all_is_recorded_where_it_costs_little() -> None:
     facts = await over(probe_of(1e-7), 10_000, 0.4)
+    assert facts["switch_s"] == 2e-6
     assert facts["recorded_s"] == pytest.approx(facts["seconds"], rel=0.2)
     assert facts["trace_cost"] == pytest.approx(0.001, rel=0.2)
     assert facts["counters"] == {"exits": 1000}

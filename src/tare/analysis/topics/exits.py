@@ -16,6 +16,8 @@ from tare.analysis.topics.exit_reasons import Reason, is_idle, is_interrupt, rea
 from tare.events.cell_facts import Amount, Whole
 
 PROBE = "exits"
+POLLED_NS = ("halt_poll_success_ns", "halt_poll_fail_ns")
+"""The kernel's counters of halt polling in nanoseconds."""
 RATES = frozenset({"1/s", "B/s"})
 """Units of metrics whose inverse is the time of one unit of work."""
 _Count = Annotated[int, Field(ge=0, le=1 << 62)]
@@ -45,6 +47,7 @@ class _Recorded(TypedDict, total=False):
     counters: dict[str, Whole]
     trace_cost: Amount
     cost_per_exit_s: Amount
+    switch_s: Amount
     cost_unknown: str
 
 
@@ -63,6 +66,7 @@ class ReasonCost:
         share: The share of the vCPU's time until the guest ran again.
         each_s: Mean time of one exit; None if it is unknown, as of PV guests of Xen.
         total_s: The time over all vCPUs and cells; estimated where only a part was recorded.
+        total: The number of exits over all vCPUs and cells, estimated likewise.
         per_unit: Exits per unit of work; None if the workload has no rate.
     """
 
@@ -71,6 +75,7 @@ class ReasonCost:
     share: float
     each_s: float | None
     total_s: float
+    total: float
     per_unit: float | None = None
 
     @property
@@ -99,6 +104,10 @@ class ArmExits:
             of exits saw that, as xentrace does. It is then not part of the exits' time.
         waited: The share in which a vCPU had no CPU within an exit, such as one that waits for a
             device model in another domain.
+        switch_s: What each exit cost in addition to its recorded time, measured with CPUID: the
+            switch to the host and back. None if it was not measured.
+        polled_s: The time over all vCPUs and cells in which the host's kernel waited busily for a
+            vCPU that had halted: it is idle for the guest, but takes CPU time.
     """
 
     arm: str
@@ -118,6 +127,8 @@ class ArmExits:
     work: str = ""
     run_delay: float | None = None
     waited: float = 0.0
+    switch_s: float | None = None
+    polled_s: float = 0.0
 
     @property
     def host_share(self) -> float:
@@ -169,6 +180,7 @@ def _arm_exits(
     names = dict.fromkeys(name for facts, _ in usable for name in facts.get("counters", {}))
     vcpu_s = sum(facts["recorded_s"] * max(1, facts["vcpus"]) for facts, _ in traced)
     delays = [facts["run_delay_s"] for facts, _ in traced if "run_delay_s" in facts]
+    switches = [_switch_s(facts) for facts, _ in traced if "switch_s" in facts]
     return ArmExits(
         *(key[0], emulated, *key[1:]),
         cells=len(traced),
@@ -189,6 +201,12 @@ def _arm_exits(
         work=cells[0][2],
         run_delay=sum(delays) / vcpu_s if delays and len(delays) == len(traced) else None,
         waited=sum(facts.get("waited_s", 0.0) for facts, _ in traced) / vcpu_s if traced else 0.0,
+        switch_s=sum(switches) / len(switches) if len(switches) == len(traced) > 0 else None,
+        polled_s=sum(
+            facts.get("counters", {}).get(name, 0) / 1e9
+            for facts, _ in usable
+            for name in POLLED_NS
+        ),
     )
 
 
@@ -203,6 +221,16 @@ def _read(facts: Any) -> _Recorded:
         return {**nothing, "missing": "the cell's facts are not those of exits"}
 
 
+def _switch_s(facts: _Recorded) -> float:
+    """Return what an exit of a cell cost in addition to its recorded time; may be negative.
+
+    The time that was measured with CPUID, as well as the recorded time, contains parts of what
+    recording costs. Exits in the part of the cell that was not recorded did not cost that.
+    """
+    unrecorded = 1 - min(1.0, facts["recorded_s"] / facts["seconds"])
+    return facts["switch_s"] - unrecorded * facts.get("cost_per_exit_s", 0.0)
+
+
 def _total(facts: _Recorded) -> int:
     return sum(each["count"] for each in facts.get("exits", ()))
 
@@ -210,23 +238,29 @@ def _total(facts: _Recorded) -> int:
 def _reasons(recorded: Sequence[_Recorded], rate: float | None) -> tuple[ReasonCost, ...]:
     vcpu_s = sum(each["recorded_s"] * max(1, each["vcpus"]) for each in recorded)
     wall_s = sum(each["recorded_s"] for each in recorded)
-    counts: dict[Reason, tuple[int, float, float]] = {}
+    counts: dict[Reason, tuple[int, float, float, float]] = {}
     for facts in recorded:
         for each in facts.get("exits", ()):
             reason = reason_of(each["isa"], each["reason"])
-            count, seconds, total = counts.get(reason, (0, 0.0, 0.0))
-            whole = each["seconds"] * max(1.0, facts["seconds"] / facts["recorded_s"])
-            counts[reason] = count + each["count"], seconds + each["seconds"], total + whole
+            count, seconds, total, total_s = counts.get(reason, (0, 0.0, 0.0, 0.0))
+            more = max(1.0, facts["seconds"] / facts["recorded_s"])
+            counts[reason] = (
+                count + each["count"],
+                seconds + each["seconds"],
+                total + each["count"] * more,
+                total_s + each["seconds"] * more,
+            )
     found = [
         ReasonCost(
             reason,
             count / vcpu_s,
             seconds / vcpu_s,
             seconds / count if seconds else None,
+            total_s,
             total,
             count / wall_s / rate if rate else None,
         )
-        for reason, (count, seconds, total) in counts.items()
+        for reason, (count, seconds, total, total_s) in counts.items()
     ]
     return tuple(sorted(found, key=lambda each: (each.idle, -each.share, each.reason.name)))
 
@@ -273,6 +307,7 @@ class Decomposition:
 
 
 DELAY = "run delay: the vCPU was ready, and the host ran something else"
+POLLING = "halt polling: the host's kernel waited busily while the vCPU was idle"
 WAITING = "idle: the vCPU waited for longer than the bare machine"
 OFF = "run delay and idle: the vCPU had no CPU for longer than the bare machine"
 
@@ -353,6 +388,11 @@ def _decomposed(
         for name, seconds in _exit_seconds(against, base, base_s).items():
             parts[name] = parts.get(name, 0.0) - seconds
     buckets = [Bucket(f"exits {name}", seconds) for name, seconds in parts.items()]
+    polled = mine.polled_s / own.wall_s / count * own_s
+    if against is not None and base is not None:
+        polled -= against.polled_s / base.wall_s / count * base_s
+    if polled:
+        buckets.append(Bucket(POLLING, polled))
     if base is not None and own.off is not None and base.off is not None:
         off = (own.off - mine.waited) * own_s
         off -= (base.off - (against.waited if against is not None else 0.0)) * base_s
@@ -397,8 +437,12 @@ def _exit_seconds(found: ArmExits, shares: _Shares, unit_s: float) -> dict[str, 
         taken[name], left = taken[name] - inside, left - inside
     others = sum(share for name, share in taken.items() if not is_interrupt(name))
     kept = max(0.0, 1 - left / others) if others else 0.0
+    switches = {
+        each.reason.name: (found.switch_s or 0.0) * each.total / shares.wall_s / max(1, found.vcpus)
+        for each in found.reasons
+    }
     return {
-        name: share * unit_s * (1.0 if is_interrupt(name) else kept)
+        name: unit_s * (share * (1.0 if is_interrupt(name) else kept) + switches[name])
         for name, share in taken.items()
         if not is_idle(name)
     }

@@ -42,6 +42,9 @@ CLASSES = (
     "signal_exits",
 )
 """Counters of exits in debugfs. The classes overlap, and do not cover all exits."""
+POLLED_NS = ("halt_poll_success_ns", "halt_poll_fail_ns")
+"""Counters of the time in which the host's kernel waited busily for a vCPU that had halted, from
+Linux 5.8 on (Documentation/virt/kvm/halt-polling.rst)."""
 _ARM_TRAP = 2
 ARM_OTHER = 0x100
 """Added to the exception codes of arm64 other than traps, such as an interrupt (asm/kvm_asm.h)."""
@@ -324,7 +327,7 @@ class ExitCounters:
 
     def __init__(self, host: Host, root: Path, pid: int) -> None:
         self._host = host
-        self._patterns = [f"{root}/kvm/{pid}-*/{name}" for name in CLASSES]
+        self._patterns = [f"{root}/kvm/{pid}-*/{name}" for name in (*CLASSES, *POLLED_NS)]
 
     async def read(self) -> dict[str, int]:
         """Return the counters so far; empty if there are none."""

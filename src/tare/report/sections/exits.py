@@ -141,6 +141,13 @@ def _caveats(found: Sequence[ArmExits]) -> list[str]:
             f"Recording took at most {percent(max(costs))} of a vCPU's time, estimated from pairs "
             "of CPUID with and without it."
         )
+    switches = [each.switch_s for each in found if each.switch_s is not None]
+    if switches:
+        lines.append(
+            "The parts of exits above contain the switch to the host and back, which their mean "
+            f"time does not: up to {format_quantity(max(0.0, *switches), 's')} each, measured with "
+            "CPUID."
+        )
     agreed = [each.agreement for each in found if each.agreement is not None]
     if agreed:
         worst = max(agreed, key=lambda share: abs(share - 1))

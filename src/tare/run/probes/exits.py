@@ -8,6 +8,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tare.errors import TareError
@@ -47,10 +48,24 @@ class Recorder(Protocol):
         """Stop recording, and return what was recorded."""
 
 
-async def cost_per_exit_s(
+@dataclass(frozen=True)
+class ExitCost:
+    """What an exit costs a guest in addition to the time that is recorded for it.
+
+    Args:
+        recording_s: Recording it.
+        switch_s: The part of it, while it is recorded, that the recorded time does not cover: the
+            switch from the guest to the host and back, and recording before and after the times.
+    """
+
+    recording_s: float
+    switch_s: float
+
+
+async def measure_exit_cost(
     agent: AgentClient, recorder: Recorder, threads: Sequence[int], pairs: int = _PAIRS
-) -> float:
-    """Return what recording one exit costs the guest: `cpuid` with and without it, in pairs.
+) -> ExitCost:
+    """Measure what an exit costs the guest: `cpuid` with and without recording, in pairs.
 
     Args:
         agent: The guest's agent.
@@ -67,14 +82,19 @@ async def cost_per_exit_s(
         done = await agent.run("exits", {"cpuid": _CPUIDS}, deadline_s=_CALIBRATED_S)
         return float(done.value["seconds"]["cpuid"]) / _CPUIDS
 
-    differences = []
+    recording, switching = [], []
     for _ in range(pairs):
         without = await once()
         await recorder.begin(threads)
         recorded = await once()
-        await recorder.end()
-        differences.append(recorded - without)
-    return max(0.0, statistics.median(differences))
+        taken = await recorder.end()
+        recording.append(recorded - without)
+        if taken.counts:
+            # Nothing else leaves as often as what executes CPUID all the time.
+            most = max(taken.counts, key=lambda each: each.count)
+            switching.append(recorded - most.seconds / most.count)
+    switch = statistics.median(switching) if switching else 0.0
+    return ExitCost(max(0.0, statistics.median(recording)), max(0.0, switch))
 
 
 class ExitsProbe(Probe):
@@ -82,10 +102,11 @@ class ExitsProbe(Probe):
 
     Args:
         cell: The cell.
-        costs: What recording an exit costs each machine, by its name; filled as it is measured.
+        costs: What an exit costs each machine, by its name, or why that is unknown; filled as it is
+            measured.
     """
 
-    def __init__(self, cell: ProbedCell, costs: dict[str, float | str]) -> None:
+    def __init__(self, cell: ProbedCell, costs: dict[str, ExitCost | str]) -> None:
         self._host, self._ledger = cell.context.host, cell.context.ledger
         self._machine, self._costs = cell.machines[SUBJECT], costs
         self._may_ask, self._traced = cell.may_ask, cell.traced
@@ -128,7 +149,7 @@ class ExitsProbe(Probe):
         if self._recorder is None:
             return
         try:
-            cost = await cost_per_exit_s(agent, self._recorder, self._threads, pairs)
+            cost = await measure_exit_cost(agent, self._recorder, self._threads, pairs)
             self._costs[name] = cost
         except TareError as error:
             self._costs[name] = error.message
@@ -157,7 +178,7 @@ class ExitsProbe(Probe):
         self._began = time.monotonic()
         if self._recorder is not None:
             await self._record()
-            if self._may_ask and isinstance(self._costs.get(self._machine.name), float):
+            if self._may_ask and isinstance(self._costs.get(self._machine.name), ExitCost):
                 self._sampling = asyncio.create_task(self._sample())
 
     async def end(self, outcome: Outcome) -> None:
@@ -221,13 +242,13 @@ class ExitsProbe(Probe):
     def _cost_share(self) -> float | None:
         """Return which share of a vCPU's time recording takes while it records; None: unknown."""
         cost = self._costs.get(self._machine.name)
-        if not isinstance(cost, float) or not self._taken.seconds:
+        if not isinstance(cost, ExitCost) or not self._taken.seconds:
             return None
         busiest = max(
             sum(each.count for each in self._taken.counts if each.thread == thread)
             for thread in self._threads
         )
-        return cost * busiest / self._taken.seconds
+        return cost.recording_s * busiest / self._taken.seconds
 
     def _facts(self, seconds: float, counted: dict[str, int]) -> dict[str, Any]:
         facts: dict[str, Any] = {"vcpus": len(self._threads), "seconds": seconds}
@@ -255,8 +276,9 @@ class ExitsProbe(Probe):
         if self._taken.run_delay_s is not None:
             facts["run_delay_s"] = self._taken.run_delay_s
             facts["waited_s"] = self._taken.waited_s
-        if isinstance(cost, float):
-            facts["cost_per_exit_s"] = cost
+        if isinstance(cost, ExitCost):
+            facts["cost_per_exit_s"] = cost.recording_s
+            facts["switch_s"] = cost.switch_s
             facts["trace_cost"] = (share or 0.0) * min(1.0, self._taken.seconds / seconds)
         else:
             facts["cost_unknown"] = cost or "it was not measured"
@@ -275,7 +297,7 @@ class ExitsKind(ProbeKind):
     on_request = True
 
     def __init__(self) -> None:
-        self._costs: dict[str, float | str] = {}
+        self._costs: dict[str, ExitCost | str] = {}
 
     def probe(self, cell: ProbedCell) -> Probe | None:
         """Return the probe of a cell."""
