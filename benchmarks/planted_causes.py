@@ -158,7 +158,7 @@ async def queries(machine: QemuMachine, planted: bool) -> Work:
 
 
 async def computing(machine: QemuMachine, planted: bool) -> Work:
-    """Execute CPUID, which needs the CPU alone, and of which all the time is measured."""
+    """Execute CPUID, which needs the CPU alone; all of its time is measured."""
     done = await machine.agent.run("exits", {"cpuid": HOGGED}, deadline_s=WORK_S)
     seconds = done.value["seconds"]["cpuid"]
     return HOGGED / seconds, seconds, done
