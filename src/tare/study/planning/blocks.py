@@ -52,10 +52,10 @@ class Blocks(Part):
     )
     position: bool = Field(
         True,
-        description="Adjust for boot order: use the arm's start delay within the block, relative "
-        "to the baseline, as a covariate. The metrics of an arm share its slope, which is used "
-        "only where it is shown. It helps if boots within a block get slower or faster. Default: "
-        "on; off with `stein`, `sequential` and `turns`.",
+        description="Adjust for boot order: use the arm's position among the boots of its block, "
+        "minus the baseline's, as a covariate. The metrics of an arm share its slope, which is "
+        "used only where it is shown. It helps if boots within a block get slower or faster. "
+        "Default: on; off with `stein`, `sequential` and `turns`.",
     )
     duet: bool = Field(
         False,
