@@ -16,13 +16,16 @@ from tare.references.published import (
 
 HEAD = """# What the sources measured, and its counterpart here
 
-Each table and figure of a source, in its order, with its counterpart in a run of Tare: the
-command that measures it, and the file of the report that has it. `tare report DIR --reference
-NAME` then ends with the same list, filled from the run, with the published values where the text
-states them, and with the reason where there is no counterpart. A study's name with `-short` after
-it measures a part in short, and the one after *as long* measures for as long as the source did.
-Figures are files in SVG, and in PNG and PDF with `--figures`; tables are in CSV and LaTeX.
-Figures that draw architectures or scenarios have no values, and are not listed.
+This page lists each table and figure of a source, in the source's order. For each, it shows the
+counterpart in a run of Tare: the command that measures it, and the file of the report that has it.
+`tare report DIR --reference NAME` ends the report with the same list, filled from the run. It has
+the published values where the source's text states them, and the reason where there is no
+counterpart.
+
+Studies with names in `-short` or `-smoke`, such as `realtime-short` and `components-smoke`, measure
+less. The command after *as long* measures for as long as the source did. Figures are files in SVG,
+and in PNG and PDF with `--figures`; tables are in CSV and LaTeX. Figures that draw architectures or
+scenarios have no values, and are not listed.
 
 This page is written by `make docs` from `src/tare/references`.
 """
