@@ -174,7 +174,6 @@ workloads:
 
 
 @pytest.mark.slow
-@pytest.mark.boots
 @pytest.mark.skipif(os.geteuid() != 0, reason="networks need root")
 def test_an_haproxy_that_refuses_its_configuration_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
