@@ -19,6 +19,7 @@ from tare.analysis.topics.exit_reasons import ARM64, SVM, VMX, XEN_PV, reason_of
 from tare.analysis.topics.exits import (
     DELAY,
     OFF,
+    POLLING,
     WAITING,
     Decomposition,
     _read,
@@ -211,6 +212,25 @@ def test_a_throttled_iothread_is_waiting_next_to_the_time_that_it_works(tmp_path
     found = decomposed(run_of(tmp_path / "run", 2 * UNIT, kvm, bare))
     assert shares(found)[WAITING] == pytest.approx(1, abs=WITHIN)
     assert found.host_threads_s == pytest.approx(0.2 * UNIT, rel=0.01)
+
+
+@pytest.mark.parametrize("vcpus", [1, 2])
+def test_halt_polling_is_a_part_of_its_own(tmp_path: Path, vcpus: int) -> None:
+    # The vCPUs are idle for 0.4 of the time; in a quarter of that the kernel polls, on the CPU.
+    kvm = cell_of(
+        {HLT: (9_000, 0.4 * vcpus * WALL)}, vcpus=vcpus,
+        cpu_s=0.7 * vcpus * WALL, vcpu_cpu_s=0.7 * vcpus * WALL, vcpu_run_delay_s=0.0,
+    )  # fmt: skip
+    kvm["probes"]["exits"]["polled_s"] = 0.1 * vcpus * WALL
+    bare = {"host_cost": {"wall_s": WALL, "cpu_s": vcpus * WALL, "thread_run_delay_s": 0.0}}
+    parts = shares(decomposed(run_of(tmp_path / "run", UNIT / 0.6, kvm, bare)))
+    if vcpus == 1:
+        assert parts[POLLING] == pytest.approx(0.1 / 0.4, abs=WITHIN)
+        assert parts[WAITING] == pytest.approx(0.3 / 0.4, abs=WITHIN)
+    else:
+        # What the vCPUs ran longer for a unit of work is all polling.
+        assert parts[POLLING] == pytest.approx(1, abs=WITHIN)
+    assert parts["unexplained"] == pytest.approx(0, abs=WITHIN)
 
 
 def test_unmeasured_time_stays_unexplained(tmp_path: Path) -> None:

@@ -55,7 +55,11 @@ class Counters:
 
     async def read(self) -> dict[str, int]:
         self.exits += 1000
-        return {"exits": self.exits}
+        return {
+            "exits": self.exits,
+            "halt_poll_success_ns": self.exits * 1_000_000,
+            "halt_poll_fail_ns": self.exits * 500_000,
+        }
 
 
 def probe_of(cost: float | str, *, may_ask: bool = True) -> ExitsProbe:
@@ -122,6 +126,7 @@ async def test_all_is_recorded_where_it_costs_little() -> None:
     assert facts["recorded_s"] == pytest.approx(facts["seconds"], rel=0.2)
     assert facts["trace_cost"] == pytest.approx(0.001, rel=0.2)
     assert facts["counters"] == {"exits": 1000}
+    assert facts["polled_s"] == pytest.approx(1.5)
     (one,) = facts["exits"]
     assert (one["vcpu"], one["isa"], one["reason"]) == (0, "svm", 0x72)
     assert one["count"] / facts["recorded_s"] == pytest.approx(10_000, rel=0.01)

@@ -16,8 +16,6 @@ from tare.analysis.topics.exit_reasons import Reason, is_idle, is_interrupt, rea
 from tare.events.cell_facts import Amount, Whole
 
 PROBE = "exits"
-POLLED_NS = ("halt_poll_success_ns", "halt_poll_fail_ns")
-"""The kernel's counters of halt polling in nanoseconds."""
 RATES = frozenset({"1/s", "B/s"})
 """Units of metrics whose inverse is the time of one unit of work."""
 _Count = Annotated[int, Field(ge=0, le=1 << 62)]
@@ -42,6 +40,7 @@ class _Recorded(TypedDict, total=False):
     recorded_s: Amount
     run_delay_s: Amount
     waited_s: Amount
+    polled_s: Amount
     dropped: _Count
     exits: list[_Exit]
     counters: dict[str, Whole]
@@ -202,11 +201,7 @@ def _arm_exits(
         run_delay=sum(delays) / vcpu_s if delays and len(delays) == len(traced) else None,
         waited=sum(facts.get("waited_s", 0.0) for facts, _ in traced) / vcpu_s if traced else 0.0,
         switch_s=sum(switches) / len(switches) if len(switches) == len(traced) > 0 else None,
-        polled_s=sum(
-            facts.get("counters", {}).get(name, 0) / 1e9
-            for facts, _ in usable
-            for name in POLLED_NS
-        ),
+        polled_s=sum(facts.get("polled_s", 0.0) for facts, _ in usable),
     )
 
 

@@ -35,11 +35,13 @@ class Drain:
             await task
 
     async def _run(self, every_s: float) -> None:
-        while not await self._is_over(every_s):
+        while not await is_set_within(self._over, every_s):
             await self._empty()
 
-    async def _is_over(self, within_s: float) -> bool:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
-                await self._over.wait()
-        return self._over.is_set()
+
+async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event, but no longer than some seconds, and return whether it is set."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tare.errors import TareError
 from tare.events.parts import SUBJECT
+from tare.hosts.trace.drain import is_set_within
 from tare.hosts.trace.exits import (
+    POLLED_NS,
     ExitCounters,
     Exits,
     exit_counters,
@@ -193,7 +195,10 @@ class ExitsProbe(Probe):
         seconds = time.monotonic() - self._began if self._may_ask else self._taken.seconds
         after = await self._counters.read() if self._counters is not None else {}
         counted = {name: after[name] - self._before.get(name, 0) for name in after}
+        polled = [counted.pop(name) for name in POLLED_NS if name in counted]
         self.facts = self._facts(seconds, counted)
+        if polled:
+            self.facts = {**self.facts, "polled_s": sum(polled) / 1e9}
 
     async def close(self) -> None:
         """Remove the recorder."""
@@ -217,20 +222,14 @@ class ExitsProbe(Probe):
     async def _sample(self) -> None:
         """Record only a part of the time, if all of it would cost too much."""
         rest = LOOK_S
-        while not await self._is_over_after(rest):
+        while not await is_set_within(self._over, rest):
             await self._pause()
             share = share_to_record(self._cost_share() or 0.0)
-            if share < 1 and await self._is_over_after(LOOK_S * (1 / share - 1)):
+            if share < 1 and await is_set_within(self._over, LOOK_S * (1 / share - 1)):
                 return
             await self._record()
             # A rate that is low needs no further look soon.
             rest = LOOK_S if share < 1 else 10 * LOOK_S
-
-    async def _is_over_after(self, seconds: float) -> bool:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._over.wait()
-        return self._over.is_set()
 
     async def _stop_sampling(self) -> None:
         task, self._sampling = self._sampling, None
