@@ -78,12 +78,6 @@ Work = tuple[float, float, Outcome]
 
 
 @asynccontextmanager
-async def nothing(host: Host, machine: QemuMachine) -> AsyncIterator[None]:
-    """Plant nothing."""
-    yield
-
-
-@asynccontextmanager
 async def hog(host: Host, machine: QemuMachine) -> AsyncIterator[None]:
     """Keep the CPU of the vCPU busy with a program that never ends."""
     process = await host.start(["sh", "-c", "while :; do :; done"], cpus=[CPU])
@@ -143,7 +137,9 @@ class Cause:
     name: str
     parts: tuple[str, ...]
     work: Callable[[QemuMachine, bool], Awaitable[Work]]
-    planted: Callable[[Host, QemuMachine], AbstractAsyncContextManager[None]] = nothing
+    planted: Callable[[Host, QemuMachine], AbstractAsyncContextManager[None]] = (
+        lambda _host, _machine: contextlib.nullcontext()
+    )
 
 
 async def queries(machine: QemuMachine, planted: bool) -> Work:
@@ -201,7 +197,7 @@ async def measured(
     exits, cost = ExitsProbe(cell, costs), CellCost([machine], looks=False)
     await exits.open()
     await cost.open()
-    async with (cause.planted if planted else nothing)(context.host, machine):
+    async with cause.planted(context.host, machine) if planted else contextlib.nullcontext():
         await exits.begin()
         await cost.begin()
         rate, seconds, done = await cause.work(machine, planted)
