@@ -77,24 +77,24 @@ def _s(seconds: float) -> str:
 
 def _drawn(bars: Sequence[PhaseBar], width: float) -> Spec:
     canvas = Canvas(width)
-    beside = width > NARROW
-    left = LABELS if beside else 8.0
+    has_margin = width > NARROW
+    left = LABELS if has_margin else 8.0
     most = max((max(bar.whole, (bar.ends or (0, 0))[1]) for bar in bars), default=0.0) or 1.0
     scale = (width - left - 16.0) / most
     _legend(canvas, bars)
     top, before = HEAD, ""
     for bar in bars:
         if bar.name != before:
-            canvas.text(0, top + 4, short(bar.name, 60 if beside else 44), size=11, bold=True)
+            canvas.text(0, top + 4, short(bar.name, 60 if has_margin else 44), size=11, bold=True)
             top, before = top + 18, bar.name
         label = marked(bar.arm, bar.emulated)
-        if beside:
+        if has_margin:
             canvas.text(left - 8, top + BAR / 2, short(label, 30), ink=SOFT, align="right", size=11)
         else:
             canvas.text(left, top + 2, short(label, 40), ink=SOFT, size=10)
             top += 12
         _draw_bar(canvas, bar, left, top, scale)
-        canvas.area(0 if beside else left, top, width, top + BAR, bar.to)
+        canvas.area(0 if has_margin else left, top, width, top + BAR, bar.to)
         top += ROW
     _axis(canvas, left, top, most, scale)
     return canvas.spec(top + FOOT)
