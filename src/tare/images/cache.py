@@ -19,11 +19,11 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tare.errors import InputError
 from tare.outputs import unwritable
@@ -152,6 +152,43 @@ async def exclusive(cache: Path) -> AsyncIterator[Path]:
             shutil.rmtree(draft, ignore_errors=True)
     finally:
         os.close(lock)
+
+
+class Stored(NamedTuple):
+    """A folder of the cache.
+
+    Args:
+        facts: Its facts.
+        cached: Whether it was found ready.
+        notes: The note that it was damaged and built again, if so.
+    """
+
+    facts: dict[str, Any]
+    cached: bool
+    notes: tuple[str, ...] = ()
+
+
+async def load_or_build(
+    cache: Path, folder: Path, build: Callable[[Path], Awaitable[dict[str, Any]]]
+) -> Stored:
+    """Find a folder in the cache, or build it while other builders are kept out.
+
+    Args:
+        cache: The cache.
+        folder: The folder in it.
+        build: Is given an empty draft folder; publishes the folder and returns its facts.
+
+    Raises:
+        InputError: The cache cannot be written, or the folder cannot be built.
+    """
+    if (facts := await asyncio.to_thread(load, folder)) is not None:
+        return Stored(facts, cached=True)
+    async with exclusive(cache) as draft:
+        # Another builder may have been first.
+        if (facts := await asyncio.to_thread(load, folder)) is not None:
+            return Stored(facts, cached=True)
+        notes = rebuilding(folder)
+        return Stored(await build(draft), cached=False, notes=notes)
 
 
 def require_disk(words: str, place: Path) -> None:

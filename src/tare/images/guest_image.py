@@ -99,18 +99,13 @@ async def build_guest_image(
         }
     )
     folder = cache / "images" / digest
-    facts = await asyncio.to_thread(store.load, folder)
-    cached = facts is not None
-    rebuilt: tuple[str, ...] = ()
-    if facts is None:
-        async with store.exclusive(cache) as draft:
-            # Another builder may have been first.
-            facts = await asyncio.to_thread(store.load, folder)
-            cached = facts is not None
-            if facts is None:
-                rebuilt = store.rebuilding(folder)
-                facts = await asyncio.to_thread(_build, source, agent, needs, draft)
-                await asyncio.to_thread(store.publish, draft, folder, facts)
+
+    async def build(draft: Path) -> dict[str, Any]:
+        facts = await asyncio.to_thread(_build, source, agent, needs, draft)
+        await asyncio.to_thread(store.publish, draft, folder, facts)
+        return facts
+
+    facts, cached, rebuilt = await store.load_or_build(cache, folder, build)
     return GuestImage(
         kernel=source.file,
         boot_kernel=folder / "vmlinux" if facts["elf"] else source.file,

@@ -98,21 +98,16 @@ async def live_parts(host: Host, kernel: str, *, agent: Path, cache: Path) -> Li
         }
     )
     folder = cache / "live" / digest
-    facts = await asyncio.to_thread(store.load, folder)
-    cached = facts is not None
-    rebuilt: tuple[str, ...] = ()
-    if facts is None:
-        async with store.exclusive(cache) as draft:
-            # Another builder may have been first.
-            facts = await asyncio.to_thread(store.load, folder)
-            cached = facts is not None
-            if facts is None:
-                rebuilt = store.rebuilding(folder)
-                for package in (*linux, *loaders):
-                    await _unpack(host, package, draft)
-                facts = await asyncio.to_thread(_make, draft / "root", draft / "kept", agent)
-                facts["versions"] = {part.name: part.version for part in (*linux, *loaders)}
-                await asyncio.to_thread(store.publish, draft / "kept", folder, facts)
+
+    async def build(draft: Path) -> dict[str, Any]:
+        for package in (*linux, *loaders):
+            await _unpack(host, package, draft)
+        facts = await asyncio.to_thread(_make, draft / "root", draft / "kept", agent)
+        facts["versions"] = {part.name: part.version for part in (*linux, *loaders)}
+        await asyncio.to_thread(store.publish, draft / "kept", folder, facts)
+        return facts
+
+    facts, cached, rebuilt = await store.load_or_build(cache, folder, build)
     return LiveParts(folder, digest, str(facts["kernel"]), dict(facts["versions"]), cached, rebuilt)
 
 
