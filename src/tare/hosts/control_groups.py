@@ -14,7 +14,7 @@ from tare.hosts.ledger.resources import Resource, undo_resource
 from tare.hosts.ledger.undoing import PREFIX, Refused, Undo
 from tare.hosts.processes import kill_and_wait
 
-GROUP_S = 10.0
+GROUP_S = 30.0
 """Time limit for the kernel to remove a control group whose processes have ended."""
 CGROUPS = PurePosixPath("/sys/fs/cgroup")
 

@@ -15,6 +15,8 @@ from tare.hosts.ledger.ledger import Entry, Ledger
 from tare.hosts.ledger.undoing import Undo
 
 TOKEN_VARIABLE = "TARE_TOKEN"
+END_S = 30.0
+"""Time limit for killed processes to end: on a busy host, a large one frees its memory slowly."""
 _FIND = f'grep -lszxF "{TOKEN_VARIABLE}=$1" /proc/[0-9]*/environ'
 
 
@@ -136,7 +138,9 @@ async def find_by_token(host: Host, token: str) -> tuple[int, ...]:
     return tuple(int(line.split("/")[2]) for line in found.stdout.decode().split())
 
 
-async def kill_and_wait(host: Host, pids: Sequence[int], timeout_s: float = 5.0) -> tuple[int, ...]:
+async def kill_and_wait(
+    host: Host, pids: Sequence[int], timeout_s: float = END_S
+) -> tuple[int, ...]:
     """Send SIGKILL and wait until the processes are gone.
 
     Returns:
