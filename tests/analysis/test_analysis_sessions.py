@@ -198,7 +198,7 @@ def test_stopping_rule_counts_rounds_and_not_blocks() -> None:
             return between * float(offsets[session]) + 0.001 * float(rng.standard_normal())
 
         fold = fold_of(events_of(planned(4, 10).sessions, log))
-        return decide_on(study, fold, 40).go_on
+        return decide_on(study, fold, 40).continues
 
     assert decided(1.0) and not decided(0.0)
 

@@ -42,7 +42,7 @@ def test_stopping_looks_at_precision_between_least_and_most(
         most=30,
         precision=0.05,
     )
-    assert decision.go_on == continues
+    assert decision.continues == continues
     assert re.search(reason, decision.reason)
 
 
@@ -63,18 +63,18 @@ ASKED: dict[str, Any] = {"baseline": "base", "least": 2, "most": 30, "precision"
 
 
 def test_run_without_values_continues_and_tails_need_six_blocks() -> None:
-    assert decide([], blocks_done=8, **ASKED).go_on
-    assert decide(values_of(4, 0.001, kind="tail"), blocks_done=4, **ASKED).go_on
-    assert not decide(values_of(8, 0.001, kind="tail"), blocks_done=8, **ASKED).go_on
+    assert decide([], blocks_done=8, **ASKED).continues
+    assert decide(values_of(4, 0.001, kind="tail"), blocks_done=4, **ASKED).continues
+    assert not decide(values_of(8, 0.001, kind="tail"), blocks_done=8, **ASKED).continues
 
 
 def test_a_maximum_keeps_no_run_going() -> None:
     """Maxima of boots spread by half their size: no number of blocks brings them to 5 %."""
     maxima = [v._replace(key="max") for v in values_of(8, 0.5, kind="maximum")]
     typical = values_of(8, 0.001)
-    assert not decide([*maxima, *typical], blocks_done=8, **ASKED).go_on
+    assert not decide([*maxima, *typical], blocks_done=8, **ASKED).continues
     alone = decide(maxima, blocks_done=8, **ASKED)
-    assert not alone.go_on and "maxima" in alone.reason
+    assert not alone.continues and "maxima" in alone.reason
 
 
 def test_tails_are_asked_a_quarter_of_the_precision() -> None:
@@ -83,7 +83,7 @@ def test_tails_are_asked_a_quarter_of_the_precision() -> None:
         decide(values_of(12, spread, kind=kind), blocks_done=12, **ASKED)
         for kind in ("typical", "tail")
     )
-    assert typical.go_on and not tail.go_on
+    assert typical.continues and not tail.continues
 
 
 def test_an_arm_that_gives_no_values_any_more_keeps_no_run_going() -> None:
@@ -91,8 +91,8 @@ def test_an_arm_that_gives_no_values_any_more_keeps_no_run_going() -> None:
     steady = [v._replace(arm="other") for v in values_of(12, 0.001) if v.arm == "arm"]
     base = [v for v in values_of(12, 0.001) if v.arm == "base"]
     dead = [v for v in noisy if v.arm == "arm"]
-    assert decide([*base, *steady, *dead], blocks_done=5, **ASKED).go_on
-    assert not decide([*base, *steady, *dead], blocks_done=12, **ASKED).go_on
+    assert decide([*base, *steady, *dead], blocks_done=5, **ASKED).continues
+    assert not decide([*base, *steady, *dead], blocks_done=12, **ASKED).continues
 
 
 def test_zeros_do_not_exempt_a_metric_from_the_precision() -> None:
@@ -100,10 +100,10 @@ def test_zeros_do_not_exempt_a_metric_from_the_precision() -> None:
     rng = np.random.default_rng(2)
     lossy = [v._replace(value=float(rng.integers(0, 10))) for v in values_of(8, 0.1)]
     assert min(v.value for v in lossy) == 0
-    assert decide(lossy, blocks_done=8, **ASKED).go_on
+    assert decide(lossy, blocks_done=8, **ASKED).continues
     none_at_all = [v._replace(value=0.0) for v in values_of(8, 0.1)]
     found = decide(none_at_all, blocks_done=8, **ASKED)
-    assert (found.go_on, found.half_width) == (False, None)
+    assert (found.continues, found.half_width) == (False, None)
 
 
 def test_the_twins_boots_count_as_the_baselines() -> None:
@@ -121,7 +121,7 @@ def test_the_twins_boots_count_as_the_baselines() -> None:
                 seen, baseline="base", blocks_done=done, least=8, most=200, precision=0.03,
                 twins=twins,
             )  # fmt: skip
-            if not found.go_on:
+            if not found.continues:
                 return done, found.reason
         return 200, ""
 
@@ -143,12 +143,12 @@ def test_precision_is_looked_at_from_eight_blocks_on(method: Any) -> None:
     asked: dict[str, Any] = {**ASKED, "least": 6, "method": method}
     for blocks, continues in ((6, True), (7, True), (8, False)):
         found = decide(values_of(blocks, 0.001), blocks_done=blocks, **asked)
-        assert found.go_on is continues
+        assert found.continues is continues
     assert "looked at from 8 on" in decide(values_of(6, 0.001), blocks_done=6, **asked).reason
     # A run that is too short for verdicts, or has no more blocks, ends as requested.
     short: dict[str, Any] = {**asked, "least": 2}
-    assert not decide(values_of(4, 0.001), blocks_done=4, **short).go_on
-    assert not decide(values_of(7, 0.001), blocks_done=7, **{**asked, "most": 7}).go_on
+    assert not decide(values_of(4, 0.001), blocks_done=4, **short).continues
+    assert not decide(values_of(7, 0.001), blocks_done=7, **{**asked, "most": 7}).continues
 
 
 def test_stopping_on_precision_covers_better_from_eight_blocks_on() -> None:

@@ -93,7 +93,7 @@ async def test_every_check_is_made_once_here() -> None:
             "bad",
             "only 100 MiB",
         ),
-        ("memory", {"/proc/meminfo": "nonsense"}, "ok", "does not tell"),
+        ("memory", {"/proc/meminfo": "nonsense"}, "ok", "does not report it"),
     ],
 )
 async def test_looks(name: str, files: dict[str, str | None], level: str, found: str) -> None:

@@ -189,7 +189,7 @@ def test_an_haproxy_that_refuses_its_configuration_says_why(
     ended = of_type(folder, "cell_finished")
     assert {cell["status"] for cell in ended} == {"failed"}
     for cell in ended:
-        assert "haproxy ended before it listened; it said last: " in cell["reason"]
+        assert "haproxy ended before it listened; its last output: " in cell["reason"]
         assert f"limit is {FEW_FILES}" in cell["reason"]
     (event,) = of_type(folder, "run_finished")
     assert list(event["reasons"].values()) == [len(ended)]

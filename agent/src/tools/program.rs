@@ -34,7 +34,7 @@ pub struct Program {
     pub keep: usize,
 }
 
-/// What became of a program.
+/// How a program ended.
 #[derive(Debug)]
 pub struct Outcome {
     pub ended: Ended,
@@ -258,7 +258,7 @@ pub fn last_lines(output_text: &[u8]) -> String {
         return String::new();
     }
     let last = &lines[lines.len().saturating_sub(LINES_SHOWN)..];
-    format!("; it said last: {}", last.join(" / "))
+    format!("; its last output: {}", last.join(" / "))
 }
 
 /// Describe why a program was killed by something else than the agent.

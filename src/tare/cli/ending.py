@@ -65,7 +65,7 @@ def decide_on(study: Study, fold: Fold, blocks_done: int) -> Decision:
         own_baselines=own_baselines,
         twins={base: twin for base, twin in study.twins if base in baselines},
     )
-    return Decision(judged.go_on, judged.reason)
+    return Decision(judged.continues, judged.reason)
 
 
 def _decide_by_verdicts(study: Study, fold: Fold, blocks_done: int) -> Decision:
@@ -80,7 +80,7 @@ def _decide_by_verdicts(study: Study, fold: Fold, blocks_done: int) -> Decision:
     asked = Asked(study.baseline, {}, study.confidence, wanted, tail_share)
     effects = compare(run_data(Path(), fold)).effects
     judged = decide_by_verdicts(effects, asked, blocks_done)
-    return Decision(judged.go_on, judged.reason)
+    return Decision(judged.continues, judged.reason)
 
 
 def write_report(

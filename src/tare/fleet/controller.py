@@ -307,8 +307,8 @@ class Controller:
         self._end_failing_arms(block)
         decision = self._over_budget() or self._judged()
         if decision is not None:
-            self._log.append(Decided(block=block, go_on=decision.go_on, reason=decision.reason))
-            if not decision.go_on:
+            self._log.append(Decided(block=block, go_on=decision.continues, reason=decision.reason))
+            if not decision.continues:
                 self._deal.close()
                 self._withdraw()
 

@@ -219,7 +219,7 @@ def _boots_plain(study: Study, host: str) -> bool:
 
 
 def _never(study: Study, fold: Fold, blocks_done: int) -> Decision:
-    return Decision(go_on=False, reason="the controller of the run decides")
+    return Decision(continues=False, reason="the controller of the run decides")
 
 
 async def _main(folder: Path, out: TextIO) -> None:

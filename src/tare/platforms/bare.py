@@ -67,11 +67,11 @@ class BareOptions(SwitchedOptions, LinuxOptions):
 
     memory_limit: Literal["auto", "shape", "none"] = Field(
         default="auto",
-        description="Whether what runs on the bare host is kept to the shape's memory by a control "
-        "group, page cache included and without swap, as a guest is. `auto`: where a workload of "
-        "the scenario uses a disk, if the host can, for else files that a guest cannot cache are "
-        "answered from the host's memory; `shape`: always, and the arm is left out where the host "
-        "cannot; `none`: never, but for the machines of a cluster.",
+        description="Whether a control group limits the bare host's processes to the shape's "
+        "memory, including the page cache and without swap, like a guest. `auto`: only where a "
+        "workload of the scenario uses a disk and the host supports it; otherwise the host would "
+        "cache files that a guest cannot. `shape`: always; on a host without support the arm is "
+        "left out. `none`: never, except for the machines of a cluster.",
     )
 
     @property

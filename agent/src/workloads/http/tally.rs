@@ -95,7 +95,7 @@ pub fn summary(histogram: &Histogram<u64>) -> Value {
     })
 }
 
-/// What became of the requests that were due within one interval.
+/// The outcomes of the requests that were due within one interval.
 pub struct Interval {
     pub due: u64,
     pub failed: u64,
@@ -118,7 +118,7 @@ impl Interval {
     }
 }
 
-/// What became of one thread's requests, or of all threads' together.
+/// The outcomes of one thread's requests, or of all threads' together.
 pub struct Tally {
     start_ns: u64,
     end_ns: u64,

@@ -40,8 +40,9 @@ ABSENT_BLOCKS = 3
 
 
 LEAST_LOOKED_AT = 8
-"""From so many blocks on a run that may have verdicts stops on precision. Of 6 blocks some are
-alike by chance, and the run would stop just then."""
+"""A run that may reach verdicts stops on precision only from this many blocks on.
+
+Six blocks are sometimes alike by chance, and the run would stop exactly then."""
 
 
 class Value(NamedTuple):
@@ -63,16 +64,16 @@ class Value(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Whether to go on, and why, in words for the user.
+    """Whether to continue, and why, in words for the user.
 
     Args:
-        go_on: Whether to start another block.
+        continues: Whether to start another block.
         reason: One clause, e.g. ``tick duration of qemu-pv is known to ± 7.1 %, asked are 5 %``.
         half_width: The widest relative half-width among what is asked, for its kind; None if
             unknown. That of a tail counts a quarter.
     """
 
-    go_on: bool
+    continues: bool
     reason: str
     half_width: float | None
 
@@ -117,17 +118,17 @@ def decide(
         most: Most number of blocks.
         precision: Asked relative half-width of every headline ratio's interval, e.g. 0.05.
         tail_precision: The same of tails; `TAIL_FACTOR` times as much when None.
-        confidence: Of those intervals.
+        confidence: Confidence level of those intervals.
         own_baselines: The baseline on its own host, for each arm on another than ``baseline``'s.
         twins: The twin of each baseline that has one: its boots count as the baseline's.
         method: How often precision is looked at: after each block; when a pilot says that it will
             do (Kalibera & Jones 2013); or when the least blocks say so, once (Stein 1945).
 
     Returns:
-        Go on below ``least``; stop at ``most``; in between, go on while some headline metric is
-        known less precisely than asked. Where values are zero, means are compared, relative to
-        the baseline's. What has no value in the newest blocks, or is zero in all of both arms,
-        does not keep a run going.
+        Continue below ``least`` and stop at ``most``. In between, continue while any headline
+        metric is known less precisely than asked. If values are zero, means are compared, relative
+        to the baseline's mean. A metric without values in the newest blocks, or with only zeros in
+        both arms, does not keep a run going.
     """
     if blocks_done >= most:
         done = "1 block is" if blocks_done == 1 else f"{blocks_done} blocks are"
@@ -144,9 +145,9 @@ def decide(
         wanted = blocks_wanted(given, goal, least, blocks_done, once=method == "stein")
         if blocks_done < wanted:
             so_many = f"more than {most}" if wanted > most else f"{wanted}"
-            return Decision(True, f"the blocks so far say that {so_many} will do", None)
+            return Decision(True, f"by the blocks so far, {so_many} are enough", None)
         if method == "stein":
-            return Decision(False, f"the first {least} blocks said that {wanted} will do", None)
+            return Decision(False, f"by the first {least} blocks, {wanted} are enough", None)
     widest, where = _widest(given, goal, blocks_done)
     if widest is None and not given:
         return Decision(True, "no headline ratio is known yet", None)
@@ -184,9 +185,9 @@ class Asked(NamedTuple):
 def blocks_wanted(
     values: Sequence[Value], asked: Asked, least: int, blocks_done: int, *, once: bool
 ) -> int:
-    """Return how many blocks will do, by the least blocks, and by as many as those said, and so on.
+    """Return how many blocks are enough, estimated in rounds: each round's blocks set the next.
 
-    It is reckoned anew from the values each time, so that a resumed run decides as another would.
+    It is calculated from all values each time, so that a resumed run decides like any other run.
 
     Args:
         values: Headline observations so far.
@@ -224,7 +225,7 @@ def _reached(width: float, blocks: int, asked: Asked, *, once: bool) -> int:
 
 
 class _Compared(NamedTuple):
-    """One headline metric of one arm beside its baseline, in the blocks that both have."""
+    """One headline metric of an arm and of its baseline, in the blocks that both have."""
 
     arm: list[list[float]]
     baseline: list[list[float]]

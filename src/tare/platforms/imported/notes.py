@@ -254,7 +254,7 @@ class Node:
         return default if found is None else found.get(name, default)
 
     def take(self) -> None:
-        """Count it and all of it as read: something else says what became of it."""
+        """Mark the element and all its parts as read: another note reports its outcome."""
         self.touched = self._text_read = True
         self._read |= set(self._attributes)
         for each in self.parts:

@@ -47,9 +47,9 @@ class Facts:
         architecture: Its host's architecture, such as ``x86_64``.
         clustered: Whether it is one of several.
         hyper_threading: Whether its host's cores run several threads: ``on``, ``off``; empty: it
-            does not say.
+            does not report it.
         power_policy: How its host's processors choose their frequency (the governors of its
-            kernel); empty: they do not, or nobody can look: the server itself does not tell.
+            kernel); empty: they do not, or Tare cannot read it, as the server does not report it.
     """
 
     product: str

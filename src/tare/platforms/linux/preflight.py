@@ -109,7 +109,7 @@ async def _checked(name: str, look: Awaitable[Check]) -> Check:
     try:
         return await look
     except (OSError, TareError, ValueError, LookupError) as error:
-        return Check(name=name, level="ok", found=f"this host does not tell ({error})")
+        return Check(name=name, level="ok", found=f"this host does not report it ({error})")
 
 
 async def _read(host: Host, path: str | Path) -> str | None:

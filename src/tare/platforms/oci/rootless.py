@@ -116,7 +116,7 @@ async def owned_rootless(
     Args:
         context: The host that it runs on, and Tare's state there.
         runtime: The runtime that runs it.
-        spec: What it is, but for its root file system and its user.
+        spec: Its specification, without root file system and user.
 
     Yields:
         The command that runs it in the foreground, and the folder of the runtime's state.
@@ -155,7 +155,7 @@ def _trial_spec(context: Context, args: tuple[str, ...]) -> ContainerSpec:
 async def trivial(
     context: Context, runtime: Runtime, args: tuple[str, ...] = (AGENT_INSIDE, "proof")
 ) -> Completed:
-    """Run a container without root to its end, and return what became of it."""
+    """Run a container without root to its end, and return its outcome."""
     async with owned_rootless(context, runtime, _trial_spec(context, args)) as (command, _):
         return await context.host.run(command, timeout_s=TRIAL_S)
 

@@ -28,7 +28,7 @@ def needs_frequency(options: QemuOptions) -> bool:
 
 
 async def counter_khz(host: Host) -> int | None:
-    """Return the frequency of the host's counter, in kHz; None if its kernel does not tell.
+    """Return the frequency of the host's counter, in kHz; None if its kernel does not show it.
 
     ``/proc/cpuinfo`` has the counter's frequency where nothing scales that of the processor, and
     that of the moment elsewhere (arch/x86/kernel/cpu/proc.c).
@@ -40,7 +40,7 @@ async def counter_khz(host: Host) -> int | None:
 
 
 async def lacking_frequency(host: Host, options: QemuOptions) -> tuple[str, str] | None:
-    """Return that a host does not tell the frequency where it is needed, and what to do."""
+    """Return the problem and its fix if a guest needs the frequency and the host hides it."""
     if not needs_frequency(options) or await counter_khz(host) is not None:
         return None
     return (

@@ -223,7 +223,7 @@ def list_steps(request: CertifyRequest) -> Iterator[str]:
         yield f"   {each.kind}: {each.call}{where}"
         yield f"       taken back by: {each.undone}"
     yield f"   Temporary files are in {tempfile.gettempdir()}, images and caches in {cache_dir()}."
-    yield "   Nothing is touched whose name does not begin with tare-, but for the settings above."
+    yield "   Apart from the settings above, only objects whose name begins with tare- are changed."
     yield "4. writes one file, " + (
         "with the measured values" if request.figures else "without measured values"
     )

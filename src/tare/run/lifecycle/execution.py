@@ -236,8 +236,8 @@ class Execution:
         if decided is not None and decided.block >= block:
             return decided.go_on
         decision = self._over_budget(block) or self._setup.decide(self._study, self._fold, block)
-        self._log.append(Decided(block=block, go_on=decision.go_on, reason=decision.reason))
-        return decision.go_on
+        self._log.append(Decided(block=block, go_on=decision.continues, reason=decision.reason))
+        return decision.continues
 
     def _over_budget(self, block: int) -> Decision | None:
         blocks = self._study.blocks

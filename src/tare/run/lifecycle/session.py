@@ -122,7 +122,7 @@ def _look(run_hosts: Mapping[str, RunHost]) -> RunSetup:
 
 
 def _never(study: Study, fold: Fold, blocks_done: int) -> Decision:
-    return Decision(go_on=False, reason="nothing is measured")
+    return Decision(continues=False, reason="nothing is measured")
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Decision:
     """A decision whether to measure another block, with its reason."""
 
-    go_on: bool
+    continues: bool
     reason: str
 
 

@@ -141,7 +141,7 @@ class RunInSessions:
         decided = self.fold.decided
         if decided is None or decided.block < block:
             judged = self._judged(block, last=rounds == agenda.most)
-            decided = Decided(block=block, go_on=judged.go_on, reason=judged.reason)
+            decided = Decided(block=block, go_on=judged.continues, reason=judged.reason)
             self._open(())
             self._append(decided)
         if decided.go_on:

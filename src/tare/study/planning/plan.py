@@ -298,8 +298,8 @@ class Plan:
         """Return the batches of a block in balanced order, each with its cells in random order.
 
         The order depends on the seed and ``number`` only, not on the process or on what ran
-        before, so that a resumed run continues in the same order. Of the batches on one host, those
-        that need it booted alike come one after another; the order of these boots is random too.
+        before, so that a resumed run continues in the same order. Batches on one host that need the
+        same boot of it run one after another; the order of these boots is random too.
 
         Args:
             number: From 1.

@@ -23,7 +23,7 @@ SAME_EVERYWHERE = {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-FMA4"}
 """Keeps the C library's mathematics from fused multiply-add, which rounds once less.
 
 A processor that lacks it (as emulated ones may) would otherwise give other last bits, and a
-checksum could not tell a wrong result from another rounding. Source: "Hardware Capability
+checksum could not distinguish a wrong result from another rounding. Source: "Hardware Capability
 Tunables", the GNU C Library manual.
 """
 

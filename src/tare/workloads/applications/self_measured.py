@@ -143,7 +143,7 @@ class Scimark(Workload[TimedParameters]):
         """Return the agent's parameters: paths, counts, seconds."""
         argv = ("java", "-Xmx64m", "-cp", f"{INPUTS}/scimark.jar", "jnt.scimark2.commandline")
         output = "/tmp/tare-scimark.jar"
-        # What it computes it does not tell, so only the program itself is verified.
+        # It does not print its results, so only the program itself is verified.
         return request_of(
             self.name,
             parameters,

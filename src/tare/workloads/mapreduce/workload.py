@@ -103,7 +103,7 @@ class ClusterWorkload(Workload[C]):
         return {}
 
     def ran(self, result: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what became of each step."""
+        """Return the outcome of each step."""
         steps: Mapping[str, Any] = result["steps"]
         return steps
 

@@ -28,7 +28,7 @@ def origin_names(count: int) -> list[str]:
 
 @dataclass(frozen=True)
 class End:
-    """What the agent at one end carries out.
+    """The request that the agent at one end runs.
 
     In the parameters ``{address}`` and ``{port}`` stand for the server's: where it serves, for the
     server's end, and where it is reached, for the other; a parameter ``port`` becomes a number.
@@ -79,19 +79,20 @@ def _filled(value: Any, words: Mapping[str, str], port: int) -> Any:
 
 @dataclass(frozen=True)
 class Stage:
-    """One load of several that a client puts on in turn.
+    """One of the loads that a client applies in turn.
 
     Args:
-        name: Unique within the course.
-        client: What the client carries out.
-        to: Whom it asks: the machine that is measured, the origin beside it, or the origin
-            straight, over a pair of interfaces that leads nowhere else.
-        probe: What the client carries out beside it, to time single requests; None: nothing.
-        probe_name: Under which name that is kept.
-        account: Seconds for which it is taken down who used the CPUs, and after how many seconds
-            of the stage that begins; None: not. The stages with an account are those that count.
-        kept: Whether its course second by second is kept, under its own name.
-        in_sync: Whether an arm that works by turns waits with it for the other's.
+        name: Unique within the cell.
+        client: The request that the client runs.
+        to: The server of the requests: the machine that is measured, the origin next to it, or the
+            origin over a pair of interfaces that connects only client and origin.
+        probe: The request that the client runs at the same time, to time single requests; None:
+            none.
+        probe_name: The name of the probe's result.
+        account: Start (seconds after the stage begins) and length (seconds) of the account of CPU
+            use; None: no account. Only stages with an account yield results.
+        kept: Whether its time series per second is kept, under the stage's name.
+        in_sync: Whether an arm that takes turns starts this stage together with the other arm's.
     """
 
     name: str
@@ -110,20 +111,21 @@ Results = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Through:
-    """What goes on where a machine stands between a client and an origin.
+    """The set-up and the loads where the machine is a proxy between client and origin.
 
     Args:
-        origin: Serves beside the client, on :data:`ORIGIN_PORT`.
-        following: Returns the stage after those that are done, of which the client may ask the
-            origin straight or not; None: there is none.
-        ask: A socket of the server in the machine, and what it is asked about itself.
+        origin: The request of the origin, which serves next to the client on
+            :data:`ORIGIN_PORT`.
+        following: Returns the next stage from the results so far and whether the client has a
+            direct path to the origin; None: there is no further stage.
+        ask: A socket of the server in the machine, and the commands that are sent to it.
         server: The name of that server's processes.
-        version: What a program in the machine is asked for its own version and build.
-        files: Of the kernel's, what an account keeps; ``{interface}`` in a path stands for the
-            machine's own.
+        version: The command that prints a program's version and build in the machine.
+        files: The kernel's files that an account keeps; ``{interface}`` in a path stands for the
+            machine's own interface.
         outside_files: The same at the client and at the origin.
-        summed: Returns the cell's result from all that the agents told.
-        origin_addresses: Under how many addresses the origin is asked.
+        summed: Returns the cell's result from everything that the agents reported.
+        origin_addresses: How many addresses of the origin the client uses.
     """
 
     origin: End
@@ -162,7 +164,7 @@ class ProxiedEnds(Work):
         port: Which port the machine serves.
         server: Serves in the machine that is measured.
         client: The first load.
-        through: What goes on between client and origin.
+        through: The stages between client and origin, for a proxied cell.
     """
 
     port: int

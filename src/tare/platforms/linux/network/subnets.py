@@ -25,7 +25,7 @@ async def free_subnet(hosts: Sequence[Host]) -> ipaddress.IPv4Network:
     """Choose a private /24 that no address and no route of any of the hosts overlaps.
 
     Raises:
-        MachineFault: There is none, or a host does not tell its routes.
+        MachineFault: There is none, or a host does not list its routes.
     """
     taken: list[ipaddress.IPv4Network] = []
     for host in hosts:

@@ -60,10 +60,10 @@ class Spent:
 
 @dataclass(frozen=True)
 class Account:
-    """Who used the CPUs, and how many requests were answered meanwhile.
+    """The CPU time by user, and how many requests were answered meanwhile.
 
     Args:
-        spent: All CPU time, at each place in the order of size.
+        spent: All CPU time; at each place, the largest share first.
         machine_s: CPU seconds of the host for the machine, per request; None: the host does not
             know.
         owned: The share of the host's CPU time that has an owner: idle CPUs counted, and what the
@@ -323,7 +323,7 @@ def _cycles_per_s(host: Mapping[str, Any], busy_s: float) -> tuple[float | None,
         return None, str(reported.get("absent", "no CPU has a counter"))
     total = sum(finite(count, "cycles") for count in counted.values())
     if busy_s <= 0 or total <= 0:
-        return None, "the counters stood still"
+        return None, "the counters did not advance"
     return total / busy_s, ""
 
 

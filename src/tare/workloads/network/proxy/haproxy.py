@@ -8,7 +8,7 @@ from tare.workloads.network.proxy.parameters import ProxyParameters
 
 PROGRAM = "haproxy"
 FOLDER = "/tmp/tare-haproxy"
-SOCKET, SITE, TOLD = f"{FOLDER}/stats", f"{FOLDER}/site.pem", f"{FOLDER}/haproxy.cfg"
+SOCKET, SITE, CONFIGURATION = f"{FOLDER}/stats", f"{FOLDER}/site.pem", f"{FOLDER}/haproxy.cfg"
 VERSION = (PROGRAM, "-vv")
 """The command that prints its version, its libraries, and how it was built."""
 QUESTIONS = ("show info", "show stat")
@@ -74,9 +74,9 @@ def haproxy(parameters: ProxyParameters, shown: Identity | None = None) -> End:
     return End(
         "serve-program",
         {
-            "argv": [PROGRAM, "-db", "-f", TOLD],
+            "argv": [PROGRAM, "-db", "-f", CONFIGURATION],
             "port": HTTP_PORT,
-            "files": {TOLD: configuration, **({} if shown is None else {SITE: shown.pem})},
+            "files": {CONFIGURATION: configuration, **({} if shown is None else {SITE: shown.pem})},
         },
     )
 

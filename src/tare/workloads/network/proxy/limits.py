@@ -1,4 +1,4 @@
-"""What besides the proxy may have been the limit of a cell: its client, its origin, or the host."""
+"""Find limits of a cell other than the proxy: its client, its origin, or the host."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def limits(
     proxied: float,
     straight: float | None = None,
 ) -> list[str]:
-    """Return what besides the proxy may have been the limit, in words; nothing: nothing was.
+    """Return what may have limited the cell other than the proxy, in words; empty: nothing.
 
     Args:
-        rounds: Of each round of the load the CPUs that the client and the origin may use
-            (``outside``: lists by role; an empty one: any), which of them are on another host
+        rounds: For each round of the load: the CPUs that the client and the origin may use
+            (``outside``: lists by role; an empty one: any), which roles are on another host
             (``elsewhere``) or have a kernel of their own (``own_kernel``), the machine's own CPUs
-            (``cpus``; empty: it may run anywhere), whether its platform cannot bind it to any
-            (``unpinned``), and the ``accounts`` of all. Where the machines are is the same in all.
-        found: Who used the CPUs.
+            (``cpus``; empty: it may run anywhere), whether its platform cannot pin it
+            (``unpinned``), and the ``accounts`` of all. All rounds have the same placement.
+        found: The use of the CPUs.
         direct: Requests per second without the proxy, through the same switching.
         proxied: Requests per second through it.
         straight: Requests per second with nothing between client and origin; None: not measured.
@@ -65,7 +65,7 @@ def limits(
     for roles in _sharing(hosted):
         own = outside[roles[0]]
         who, busy = " and ".join(roles), sum(used.get(role, 0.0) for role in roles) / len(own)
-        # Of the machine's own CPUs it is told below; those of a host that is a guest are not these.
+        # The machine's own CPUs are reported below; the CPUs of a host that is a guest are others.
         apart_from_it = below is None and not machine & set(own)
         full = _busy(accounts, "host", own) if apart_from_it else 0.0
         if busy > BUSY:
@@ -106,7 +106,7 @@ def _sharing(outside: Mapping[str, Sequence[int]]) -> list[list[str]]:
 
 
 def _by_their_own_kernels(accounts: Sequence[Mapping[str, Any]], roles: Iterable[str]) -> list[str]:
-    """Return which of those whose CPU time the host does not tell were busy, by their kernels."""
+    """Return which roles were busy by their own kernels, as the host cannot see their CPU time."""
     words = []
     for role in sorted(roles):
         busy = _busy(accounts, role)

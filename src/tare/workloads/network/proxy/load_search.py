@@ -31,14 +31,14 @@ FULL, OFFERED, PROBE = "full", "offered", "probe"
 LEAST_PROBE = 2.0
 """Requests per second of the probe, so that short cells of slow machines have some, too."""
 PROBE_ROOM = 10
-"""So many times the connections that a probe needs on average; what waits for a free one would be
-timed as if the proxy had made it wait."""
+"""The probe gets this many times the connections that it needs on average. Otherwise the time a
+request waits for a free connection would count as the proxy's."""
 STEP_WARMUP_S = 0.0
-"""None: requests begin with the step, so that even a computer that stands still answers some."""
+"""No warm-up: requests begin with the step, so that even a computer that stalls answers some."""
 MARGIN_S, MARGIN_SHARE = 0.05, 0.1
-"""How much later than its load an account begins, and earlier it ends: the longer of these seconds
-and this share of it. Several agents have to begin, each of which takes its own time, and reading
-all threads of a busy host takes a while as well."""
+"""How long after its load an account begins, and how long before its end it ends: the longer of
+these seconds and this share of the load. Several agents have to start, each at its own pace, and
+reading all threads of a busy host takes a while as well."""
 OVERHEAD_S = 0.1
 """Seconds of a stage in addition to its load, for the plan."""
 USUAL_STEPS = 5
@@ -217,8 +217,8 @@ def _full(parameters: ProxyParameters, nth: int, connections: int, rate: float) 
     )
     margin_s = max(MARGIN_S, MARGIN_SHARE * seconds)
     window = (warmup + margin_s, seconds - 2 * margin_s)
-    name, beside = (in_round(each, nth) for each in (FULL, PROBE))
-    return Stage(name, client, probe=probe, probe_name=beside, account=window, in_sync=True)
+    name, probe_name = (in_round(each, nth) for each in (FULL, PROBE))
+    return Stage(name, client, probe=probe, probe_name=probe_name, account=window, in_sync=True)
 
 
 def _room_for(probes: float, connections: int, rate: float) -> int:

@@ -1,4 +1,4 @@
-"""Who used a computer's CPUs: every thread has an owner by its number, its parents or its name."""
+"""Assign a computer's CPU time to owners, by each thread's number, its parents or its name."""
 
 from __future__ import annotations
 

@@ -75,12 +75,13 @@ def budget(found: Mapping[str, Any], addresses: int, rate: float) -> dict[str, f
 
     Args:
         found: What :func:`prepared` returned.
-        addresses: Under how many addresses the origin is asked: all ports are there towards each.
-        rate: Connections per second that are made towards the origin, at most: its requests.
+        addresses: How many addresses of the origin are used; each can be reached from all ports.
+        rate: Most connections per second to the origin: one for each of its requests.
 
     Returns:
-        ``lasting_per_s``, where HAProxy closes first, as otherwise it needs none of them longer
-        than a request lasts; ``needed_per_s``. Empty where the machine does not tell its ports.
+        ``lasting_per_s`` and ``needed_per_s``, if HAProxy closes connections first: otherwise it
+        needs a port only as long as a request lasts. Empty if the machine does not report its
+        ports.
     """
     own = found.get("machine", {}).get("ports", {})
     if "lasting_per_s" not in own or not addresses:

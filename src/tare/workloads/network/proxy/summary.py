@@ -1,4 +1,4 @@
-"""What a course comes to: the raw accounts of both kernels become figures and a record."""
+"""Sum up a proxied cell: turn the raw accounts of both kernels into figures and a record."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def summed(reported: Mapping[str, Any], asked: ProxyParameters | None = None) ->
             part of the result.
 
     Raises:
-        KeyError, ValueError, TypeError: Something is missing, or is not what the agent tells.
+        KeyError, ValueError, TypeError: Something is missing, or is not what an agent reports.
     """
     try:
         return _summed(reported, asked)
     except (AttributeError, IndexError, ArithmeticError) as error:
-        raise ValueError(f"an account is not what the agent tells: {error}") from error
+        raise ValueError(f"an account is not in the form that agents report: {error}") from error
 
 
 def _summed(reported: Mapping[str, Any], asked: ProxyParameters | None) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def _summed(reported: Mapping[str, Any], asked: ProxyParameters | None) -> dict[
 
 
 def _rounds(reported: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what was told, once for each round: with its accounts, and its load as the one."""
+    """Return the reports once for each round, with only the accounts and the load of that round."""
     stages = mapping(reported, "stages")
     parts = reported.get("rounds") or [{}]
     names = load_search.rounds_of(load_search.FULL, stages)
