@@ -152,7 +152,7 @@ def test_a_gate_does_not_fail_by_what_a_baseline_lost_after() -> None:
     effects = tuple(replace(e, flags=(*e.flags, flag)) for e in after.effects)
     (opened,) = check(before, replace(after, effects=effects), gate)
     assert opened.outcome == "open"
-    assert opened.reason == "in the run after bare failed in 2 blocks in which vm did not"
+    assert opened.reason == "in the second run, bare failed in 2 blocks in which vm did not"
     by_arm = changed({"bare": before}, {"bare": replace(after, effects=effects)}, "bare")
     assert {(c.verdict, c.reason) for c in by_arm if c.change.arm == "vm"} == {
         ("inconclusive", opened.reason)
@@ -191,7 +191,7 @@ def test_no_gate_holds_by_what_is_left_of_failed_cells() -> None:
     assert worst(check(whole, whole, gate)) == "holds"
     (one,) = check(whole, left, gate)
     assert one.outcome == "open"
-    assert one.reason == ("in the run after vm failed in 5 blocks in which the baseline did not")
+    assert one.reason == "in the second run, vm failed in 5 blocks in which the baseline did not"
     (value,) = check(whole, left, [parse_gate("switch latency of vm < 3 s")])
     assert value.outcome == "open" and value.reason
 
@@ -208,7 +208,9 @@ def test_an_arm_without_any_values_left_passes_no_gate() -> None:
     metric = SimulatedMetric("latency", dict.fromkeys(arms, 1.0), workload="switch")
     simulated = SimulatedRun([metric], arms=arms, emulated=frozenset(), blocks=8)
     whole, left = at_work(simulated, lambda event: event), at_work(simulated, dead)
-    with pytest.raises(InputError, match="about other in alone, of which the run after has no"):
+    with pytest.raises(
+        InputError, match="about other in alone, which has no value in the second run"
+    ):
         check(whole, left, [parse_gate("switch latency < +9 %")])
     assert worst(check(whole, left, [parse_gate("switch latency of vm < +9 %")])) == "holds"
     assert worst(check(left, whole, [parse_gate("switch latency < +9 %")])) == "holds"
@@ -242,8 +244,8 @@ def test_a_gate_about_nothing_says_what_there_is() -> None:
     before, after = run(1, blocks=2), run(2, blocks=2)
     for text, message, hint in (
         ("swich latency < +5 %", "about nothing", "did you mean switch latency?"),
-        ("switch latency of kvm < +5 %", "about the arm kvm", "both have it of: vm"),
-        ("switch latency in full < +5 %", "about the scenario full", "both have it of: alone"),
+        ("switch latency of kvm < +5 %", "about the arm kvm", "both runs have it for: vm"),
+        ("switch latency in full < +5 %", "about the scenario full", "both runs have it for: alone"),
     ):
         with pytest.raises(InputError, match=message) as error:
             check(before, after, [parse_gate(text)])

@@ -193,10 +193,10 @@ def test_a_gate_on_an_unfit_run_is_open_unless_that_is_accepted(
     after = unfit(after) if which != "before" else after
     found = check(before, after, gates)
     assert {one.outcome for one in found} == {"open"} and worst(found) == "open"
-    word = "after" if which == "after" else "before"
+    word = "second" if which == "after" else "first"
     for form in ("text", "markdown", "junit"):
         output = FORMATS[form](found)
-        assert f"the host of the run {word} was not fit for measuring: load (88 %" in output
+        assert f"the host of the {word} run was not fit for measuring: load (88 %" in output
         assert "--accept-unfit" in output
     accepted = check(before, after, gates, accept_unfit=True)
     assert [one.outcome for one in accepted] == [decided, "holds"]
@@ -238,7 +238,7 @@ def test_the_command_ends_with_three_and_a_resumed_run_stays_unfit(tmp_path: Pat
     folders.append(write_run(tmp_path / "c", changed))
     done = tare("compare", *folders[:2], "--gate", GATE)
     assert done.returncode == 3, done.stdout + done.stderr
-    assert "the host of the run after was not fit for measuring: load (88 % in use)" in done.stdout
+    assert "the host of the second run was not fit for measuring: load (88 % in use)" in done.stdout
     done = tare("compare", folders[0], folders[2], "--gate", GATE, "--accept-unfit")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "started with different options: (none) → --blocks 12" in done.stdout

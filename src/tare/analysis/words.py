@@ -257,7 +257,7 @@ def cpus_changed(runs: Sequence[RunData]) -> tuple[str, ...]:
 
 
 def _frozen(name: str, freezes: Sequence[LabFroze]) -> list[str]:
-    """Return how often the emulated host froze, and what became of the batches."""
+    """Return how often the emulated host froze, and the outcome of the affected batches."""
     if not freezes:
         return []
     times = "once" if len(freezes) == 1 else f"{len(freezes)} times"

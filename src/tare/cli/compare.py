@@ -243,9 +243,15 @@ def _require_fitting(runs: int, gated: bool, floors: tuple[str, ...], shown: Sho
             "name a gate by --gate or --gates, or remove --format",
         )
     if gated and runs != 2:
-        raise InputError("gates compare two runs", "name the run before and the run after")
+        raise InputError(
+            "gates compare two runs",
+            "name two runs: the one before the change, then the one after it",
+        )
     if shown.html is not None and runs != 2:
-        raise InputError("--html compares two runs", "name the run before and the run after")
+        raise InputError(
+            "--html compares two runs",
+            "name two runs: the one before the change, then the one after it",
+        )
     if shown.as_json and (gated or shown.pairs or shown.html is not None):
         raise InputError(
             "--json prints effects and changes only",

@@ -118,7 +118,7 @@ def _exchanged(
     boots = np.full((3, len(pairs), len(blocks)), np.nan)
     places = np.full_like(boots, np.nan)
     for row, pair in enumerate(pairs):
-        # Of what has no twin anywhere the baseline stands alone.
+        # A baseline without a twin in any block is compared alone.
         sides: tuple[str, ...] = (pair.arm, *(pair.twins or (pair.baseline,)))
         ratio = pair.scale == "ratio"
         if ratio and not pair.measured.positive(sides):
@@ -130,14 +130,16 @@ def _exchanged(
             if arm not in pair.measured.arms:
                 continue
             values = pair.measured.values(arm, logs=ratio)
-            told = [values.get(block, math.nan) for block in pair.blocks]
-            boots[side, row, columns] = list(map(math.log, told)) if ratio else told
+            column_values = [values.get(block, math.nan) for block in pair.blocks]
+            boots[side, row, columns] = (
+                list(map(math.log, column_values)) if ratio else column_values
+            )
             if placed or _known_slope(pair):
-                stood = [pair.places.get(block, {}).get(arm, math.nan) for block in pair.blocks]
+                positions = [pair.places.get(block, {}).get(arm, math.nan) for block in pair.blocks]
                 if placed:
-                    places[side, row, columns] = stood
+                    places[side, row, columns] = positions
                 else:
-                    boots[side, row, columns] -= pair.slope * np.array(stood)
+                    boots[side, row, columns] -= pair.slope * np.array(positions)
     ranked = [not pair.typical for pair in pairs]
     known = None if np.isnan(places).all() else places
     moderated = _moderated(pairs)

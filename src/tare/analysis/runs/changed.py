@@ -144,11 +144,11 @@ def _judged(change: Change, wide: Change, margin: float) -> tuple[VerdictWord, s
 def _rare_events(change: Change, margin: float) -> str:
     """Return that too many blocks of either run may be beyond the margin; empty for all else.
 
-    An interval of a mean knows nothing of events that are rare, as verdicts within a run know.
+    The interval of a mean does not reflect rare events; verdicts within a run check for them too.
     """
     if change.ratio:
         return ""
-    for when, effect in (("before", change.before), ("after", change.after)):
+    for when, effect in (("first", change.before), ("second", change.after)):
         values = [block.value for block in effect.block_effects]
         if rare_events(values, margin, LEVEL) is None:
             continue
@@ -156,7 +156,7 @@ def _rare_events(change: Change, margin: float) -> str:
         share = found or exact_share(0, len(values), 1 - 2 * LEVEL)
         if share.high > MOST_BEYOND:
             return (
-                f"in the run {when} {share.count} of {share.total} blocks are beyond the margin, "
+                f"in the {when} run, {share.count} of {share.total} blocks are beyond the margin, "
                 f"and up to {percent(share.high)} of all may be"
             )
     return ""

@@ -174,8 +174,8 @@ def unfit_reason(before: Comparison, after: Comparison) -> str:
     Empty if both were fit. If time counts instructions, the host's state does not affect results.
     """
     found = [
-        f"the host of the run {when} was not fit for measuring: {words}"
-        for when, comparison in (("before", before), ("after", after))
+        f"the host of the {when} run was not fit for measuring: {words}"
+        for when, comparison in (("first", before), ("second", after))
         for run in comparison.runs
         if (words := unfit_words(run)) and not run.counts_instructions
     ]
@@ -244,9 +244,9 @@ def _about_nothing(gate: Gate, found: Sequence[Change]) -> InputError:
     for kind, named, known in (("arm", gate.arm, arms), ("scenario", gate.scenario, scenarios)):
         if about and named and named not in known:
             return InputError(
-                f"the gate {gate.text!r} is about the {kind} {named}, of which not both runs have "
-                "that metric",
-                f"both have it of: {', '.join(sorted(known))}",
+                f"the gate {gate.text!r} is about the {kind} {named}, but not both runs have its "
+                f"{gate.metric}",
+                f"both runs have it for: {', '.join(sorted(known))}",
             )
     there = sorted({f"{c.key.workload} {c.key.metric}" for c in found if c.before.headline})
     near = closest(f"{gate.workload} {gate.metric}", there)
@@ -267,9 +267,9 @@ def _require_every_arm(gate: Gate, before: Comparison, after: Comparison) -> Non
     ]
     if lost:
         raise InputError(
-            f"the gate {gate.text!r} is about {', '.join(dict.fromkeys(lost))}, of which the run "
-            "after has no value",
-            f"see why: tare report {after.runs[0].folder}; or say what the gate is about by "
+            f"the gate {gate.text!r} is about {', '.join(dict.fromkeys(lost))}, which has no value "
+            "in the second run",
+            f"see why: tare report {after.runs[0].folder}; or narrow the gate by "
             "`… of ARM in SCENARIO`",
         )
 
@@ -313,17 +313,17 @@ def _doubt(checked: Checked) -> str:
         return change.flattered
     if checked.outcome == "open" and not (change.ratio or change.value or gate.unit or gate.floor):
         return (
-            "it was 0 before, and a share of 0 is no limit: give it a floor, such as "
+            "it was 0 in the first run, and a share of 0 is not a limit: give it a floor, such as "
             f"--floor '{gate.metric}=1', or a limit in its unit"
         )
     if checked.outcome != "holds":
         return ""
-    runs, kinds = [("after", change.after), ("before", change.before)], SPOILS
+    runs, kinds = [("second", change.after), ("first", change.before)], SPOILS
     if gate.value:
         runs, kinds = runs[:1], SPOILS - {"baseline-failures"}
     return next(
         (
-            f"in the run {when} {flag.text}"
+            f"in the {when} run, {flag.text}"
             for when, effect in runs
             for flag in effect.flags
             if flag.kind in kinds

@@ -106,10 +106,10 @@ class Change:
             first, second = second, first
         return next(
             (
-                f"in the run {when} {flag.text}"
+                f"in the {when} run, {flag.text}"
                 for when, effect, kind in (
-                    ("before", self.before, first),
-                    ("after", self.after, second),
+                    ("first", self.before, first),
+                    ("second", self.after, second),
                 )
                 for flag in effect.flags
                 if flag.kind == kind

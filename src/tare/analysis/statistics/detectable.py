@@ -86,7 +86,7 @@ def _critical(
     if level != _LEVEL or not known:
         return students
     nearest = max(known)
-    # Of more blocks than the table has, max-T is nearly a t-test.
+    # With more blocks than the table has, max-T is nearly a t-test.
     weights = [0.0, *(prior_share(each, nearest) for each in reversed(DISPERSIONS))]
     rows = np.log([_PLAIN[nearest], _APART[nearest], _ALIKE[nearest]])
     share = prior_share(dispersion, nearest)
@@ -239,9 +239,9 @@ def blocks_for_equality(
 ) -> int:
     """Return how many blocks show two equal arms to be equivalent, with the wanted chance.
 
-    The interval of so many blocks must lie within the margin as a whole. That it is as wide as the
-    margin is not enough: then its centre would have to be 0. Found by simulation, over the spreads
-    that so few blocks leave open.
+    The whole interval of that many blocks must be within the margin. An interval exactly as wide as
+    the margin is not enough: its centre would have to be 0. The number is found by simulation, over
+    the spreads that so few blocks are compatible with.
 
     Args:
         half_width: Found with ``blocks``, on the log scale.
@@ -249,6 +249,6 @@ def blocks_for_equality(
         blocks: How many there were, 2 or more.
         assurance: The wanted chance.
     """
-    # So rounded, all effects of a run share some simulations; one part in fifty is no matter.
+    # Rounding lets all effects of a run share simulations; one part in fifty does not matter.
     width = math.exp(round(math.log(half_width / margin), 2))
     return _assured(width, blocks, assurance)

@@ -1,9 +1,9 @@
 """Many metrics of one arm tested at once where the baseline was booted twice in each block.
 
-Under the null hypothesis the three boots of a block, the arm's and the two of the baseline, may
-change names, all metrics of a boot together. So no law of noise is assumed. Flipping the sign of
-"arm less the mean of the two" assumes that it is symmetric, which it is not where noise is skewed:
-of studies with exponential noise and no difference 9 % told one. Max-T as in
+Under the null hypothesis the three boots of a block, the arm's and the two of the baseline, are
+exchangeable, all metrics of a boot together. So no distribution of the noise is assumed. Flipping
+the sign of "arm less the mean of the two" assumes symmetric noise. With skewed noise it fails: 9 %
+of studies with exponential noise and no difference reported one. Max-T as in
 `tare.analysis.statistics.maxt`, over the arm's place among the three (Westfall & Young 1993;
 exactness: Fisher 1935).
 """
@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 DRAWS = 2047
 """Drawn exchanges; the observed names are counted among them (Phipson & Smyth 2010)."""
 _WAYS = 6
-"""Names of three boots change in six ways, two of which leave the arm where it is."""
+"""Three boots can be renamed in six ways; two of them leave the arm where it is."""
 _ROUNDING = 1e-12
 """So small a share of the greatest is nothing but rounding noise, as of places that are thirds."""
 
@@ -54,8 +54,8 @@ def exchanged_p(
     Args:
         boots: Values (logs, for ratios) of the arm, the baseline and its twin, shape ``(3,
             metrics, blocks)``; NaN where there is none. Where one of the baseline's boots lacks a
-            metric, the other stands alone.
-        places: Where in the block these boots stood, same shape; None where it does not matter.
+            metric, the other is used alone.
+        places: Positions of these boots in their blocks, same shape; None where they do not matter.
         ranked: By metric whether signed ranks are tested in place of values.
         seed: Seed of the drawn exchanges.
         least: Fewest blocks of a metric that belongs to the family.
@@ -154,7 +154,7 @@ def _in_all_ways(values: Floats) -> Floats:
 def _drawn(seed: int, blocks: int) -> Floats:
     """Return which of a block's ways each exchange takes, 1 or 0, ``(ways * blocks, exchanges)``.
 
-    All families of a run have the same draws, which took as long as what is told from them.
+    All families of a run share these draws, because drawing takes as long as testing does.
     """
     # Block by block, so that more blocks leave the exchanges of the first ones unchanged.
     chosen = np.random.default_rng(seed).integers(0, _WAYS, size=(blocks, DRAWS + 1)).T

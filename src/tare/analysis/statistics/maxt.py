@@ -8,7 +8,7 @@ the least adjusted p does not grow with it.
 
 Where position in the block is a covariate, exchanging names flips the difference of positions as
 well. The statistic is then t of the intercept in the regression of the differences on those of the
-positions, anew for each pattern.
+positions, fitted again for each pattern.
 
 A metric without a value in some block is flipped in the blocks it has, and its statistic is
 put on a common scale by its own degrees of freedom (min-P; ibid. §2.3): a metric of few blocks has
@@ -97,8 +97,8 @@ def family_p(
     Args:
         differences: Per block the log-ratio, difference, or signed rank, shape ``(metrics,
             blocks)``; NaN where a metric has no pair. Columns are blocks common to all metrics.
-        positions: By how much the arm stood later in the block than the baseline, same shape, in
-            any unit; None, or a row of zeros or NaN, where position is no covariate.
+        positions: How much later in the block the arm ran than the baseline, same shape, in any
+            unit; None, or a row of zeros or NaN, where position is not a covariate.
         seed: Seed of drawn patterns; without effect up to 13 blocks.
         least: Fewest blocks of a metric that belongs to the family.
         moderated: By metric whether its variance is moderated by that of the others that are. They

@@ -114,7 +114,7 @@ def _repeats_of(level: int, variances: tuple[float, ...], costs: np.ndarray, mos
         price += float(costs[above])
         if variances[above] > 0:
             optimum = math.sqrt(price / float(costs[level]) * own / variances[above])
-            # The slack keeps a product that is whole but for rounding from being rounded up.
+            # The slack keeps a product that is whole, except for rounding, from being rounded up.
             return min(most, max(1, math.ceil(optimum - 1e-9)))
     return most
 

@@ -242,7 +242,7 @@ class _Follower:
                 if left == Left.READY:
                     self._waiting[other] = cpu
         elif kind == HostEvent.WAKEUP:
-            # It does not tell who runs; so it ends only a wait, which may end by it.
+            # A wake-up does not show which thread runs, so it can only end a wait.
             if self._cpu is not None and not self._running() and not self._ready:
                 self._absent(time_ns)
                 if who == self._thread:

@@ -14,8 +14,7 @@ from tare.events.cell_facts import JobFacts
 from tare.events.results import CellResult
 
 Limit = Literal["CPU", "CPU that others take", "disk", "CPU and disk", "nothing of these", ""]
-"""What a phase waits for; empty: its counters do not tell."""
-"""The fact of a cell that says what became of its job."""
+"""What a phase waits for; empty: its counters do not show it."""
 FULL = 0.85
 """The share of all CPUs' time, or of one disk's, from which it counts as what limits a phase."""
 WAITING = 0.4

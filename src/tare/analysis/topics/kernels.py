@@ -22,7 +22,7 @@ class KernelFacts:
         emulated: Whether its host is emulated.
         release: As ``uname -r`` has it.
         tick_hz: Clock ticks per second (``HZ``), from the step of its coarse clock; None where the
-            agent did not tell it.
+            agent did not report it.
         preempt: How it may be preempted; ``rt`` is PREEMPT_RT.
         tickless: The CPUs on which the tick stops while one thread runs (``nohz_full``); empty:
             none.

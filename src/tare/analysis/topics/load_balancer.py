@@ -87,8 +87,8 @@ class Through:
         blocks: Cells that this is of.
         family: The platform with what runs its guests: arms of one differ by their devices.
         cpus: CPUs of the host; 0: not recorded.
-        faults: How many requests came to nothing in any stage, by what became of them, and what
-            kernel and proxy counted.
+        faults: How many requests failed in any stage, by outcome, and what kernel and proxy
+            counted.
         link: Bits per second of the link outside the machine; None: as fast as the host can.
         wire: Bits per second of its busier direction; None: not known.
         wire_ends: The interval of that over blocks, as of the shares of CPU time.

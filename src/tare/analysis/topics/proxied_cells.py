@@ -130,7 +130,7 @@ def named(runs: Iterable[RunData]) -> dict[tuple[str, str], str]:
 
 
 def _other_parameters(parameters: str) -> dict[str, str]:
-    """Return a cell's parameters but for the size, by name, as a study has them."""
+    """Return a cell's parameters except the size, by their names in a study."""
     given = json.loads(parameters)
     return {
         name.replace("_", "-"): value if isinstance(value, str) else json.dumps(value)

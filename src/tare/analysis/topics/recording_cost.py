@@ -1,7 +1,7 @@
 """What recording the host's side costs: a recorded arm compared with one that was not.
 
-The two arms are the same but for `host-trace`, so they are compared like an A/A pair: within each
-block, and with the difference within the study's own A/A pair.
+The two arms differ only in `host-trace`, so they are compared like an A/A pair: within each block,
+and with the difference within the study's own A/A pair.
 """
 
 from __future__ import annotations
