@@ -26,7 +26,7 @@ from tare.analysis.topics.response_times import (
 )
 from tare.events.cell_facts import PhaseFacts
 from tare.events.results import SeriesEntry
-from tare.report.figures.response_times import course_figure, ends_of, thinned
+from tare.report.figures.response_times import ends_of, thinned, timeline_figure
 from tare.report.sections.response_times import _lead, phases_table
 
 PHASES = (Phase("cpu-load", 2.0, 4.0), Phase("net-load", 6.0, 8.0))
@@ -111,7 +111,7 @@ def test_a_single_block_has_an_effect_and_no_interval() -> None:
 def test_timeline_without_phases_is_drawn_without_effects() -> None:
     alone = replace(timeline(), phases=())
     assert phase_effects([alone], 0.95) == ()
-    figure = course_figure([alone, timeline(arm="vm")], name="course-1", title="web")
+    figure = timeline_figure([alone, timeline(arm="vm")], name="course-1", title="web")
     text = str(figure.spec)
     assert "cpu" in text and "✕" in text and figure.panels == 2
 

@@ -209,7 +209,7 @@ def test_the_report_shows_the_section_only_when_asked(
 ) -> None:
     reference = load_reference("fayyad2013")
     plain = build_report(comparison.runs, comparison, tmp_path / "plain").read_text()
-    assert "Beside published values" not in plain
+    assert "Published values and this run" not in plain
     path = build_report(comparison.runs, comparison, tmp_path / "with", [reference])
     page = read(path.read_text(encoding="utf-8"))
     assert page.faults == []

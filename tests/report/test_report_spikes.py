@@ -99,7 +99,7 @@ def test_missing_and_lost_recordings_are_reported_with_the_reason() -> None:
     notes = " ".join(_notes([absent, absent, replace(BARE, lost_events=3, steal_s=0.5)]))
     assert "2 cells not recorded: tracing the host's scheduler needs root." in notes
     assert "lost 3 events" in notes
-    assert "500 ms" in notes and "nobody told" not in notes
+    assert "500 ms" in notes and "not known whether" not in notes
     unknown = " ".join(_notes([replace(BARE, steal_s=None), replace(BARE, steal_s=0.0), absent]))
     assert "In 1 cell it is not known whether a hypervisor below the host took time" in unknown
     assert "could not be recorded" in _lead([absent])

@@ -37,8 +37,8 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_asci
 _ODD = re.compile(rb"[:\[,][ \t\r\n]*(?:-?(?:[0-9]{20}|[0-9.]+[eE]\+?[0-9]{3})|-?Infinity|NaN)")
 """What a number may be that no machine counts with, and what a number follows (RFC 8259).
 
-Nearly no line has any of it. A hash in a text, which each line ends with, looks like such a number
-but for what it follows.
+Hardly any line contains one. The character before the number is part of the pattern, because the
+hash at the end of each line may otherwise look like such a number.
 """
 _GREATEST_WHOLE = 1 << 64
 DURABLE = (

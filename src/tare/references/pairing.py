@@ -119,7 +119,7 @@ class SideBySide:
 
 
 def set_beside(comparison: Comparison, reference: Reference) -> SideBySide:
-    """Return the tables of ``reference``, each with what the compared runs have for it."""
+    """Return the tables of ``reference``, each with the values of the compared runs."""
     tables = tuple(_paired(comparison, reference, table) for table in reference.tables)
     return SideBySide(reference, tables, bare_of(comparison, reference) or "")
 

@@ -136,7 +136,7 @@ def neighbours_in(runs: Iterable[RunData], scenario: str) -> set[int]:
 
 
 def cpus_of(run: RunData) -> int | None:
-    """Return how many CPUs a run's host has; None where it does not tell."""
+    """Return how many CPUs a run's host has; None if that is not recorded."""
     cpus = run.host.get("cpus")
     return cpus if isinstance(cpus, int) else None
 

@@ -63,7 +63,7 @@ ROW, FOOT, TOP, GAP = 22.0, 40.0, 6.0, 14.0
 
 @dataclass(frozen=True)
 class ChangeMark:
-    """One line: what, of which arm, by which factor it costs more, and what it links to."""
+    """One line: the metric, its arm, the factor by which its cost changed, and its link."""
 
     what: str
     arm: str

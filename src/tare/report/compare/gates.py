@@ -157,7 +157,7 @@ def as_junit(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
 
 
 def as_bmf(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
-    """Return Bencher's metric format: each effect of the run after, and its change."""
+    """Return Bencher's metric format: each effect of the second run, and its change."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for one in checked:
         after = one.change.after

@@ -175,17 +175,17 @@ def why_not_comparable(before: Comparison, after: Comparison) -> tuple[str, str]
         if not own:
             run = legible(comparison.runs[0].run)
             return (
-                f"the run {run} has no arm that is compared with {base}, and runs are compared by "
-                f"what their arms cost against {base}, never by values of different days",
-                "name a run with another arm beside it; two hosts are compared within one run, "
+                f"the run {run} has no arm to compare with {base}; runs are compared by what their "
+                f"arms cost against {base}, never by values of different days",
+                "name a run that has another arm too; two hosts are compared within one run, "
                 "whose study lists them under `hosts:` (`tare help hosts`)",
             )
     if not set(arms[0]) & set(arms[1]):
         first, second = (joined([legible(arm) for arm in own]) for own in arms)
         return (
-            f"the runs have no arm in common but {base}: the first has {first}, the second "
+            f"the runs have no arm in common except {base}: the first has {first}, the second "
             f"{second}",
-            "an arm is known by its name: call it the same in both studies",
+            "arms are matched by name: use the same name in both studies",
         )
     return (
         "the runs have no headline effect in common: no arm of both did the same work in the same "

@@ -51,7 +51,7 @@ def value_axis(values: Iterable[float], unit: str, *, most: int = 6) -> Axis:
 
 
 def linear_axis(values: Iterable[float], unit: str, *, most: int = 6) -> Axis:
-    """Return a linear axis in ``unit``, wide enough for all ``values``, of which there is one."""
+    """Return a linear axis in ``unit``, wide enough for all ``values``; at least one value."""
     ends = list(values)
     low, high = min(ends), max(ends)
     spare = 0.08 * (high - low) or abs(high) * 0.05 or 1.0

@@ -31,7 +31,7 @@ class Bar:
         value: At least 0.
         ends: Its interval; None where there is none.
         to: What it links to on the page.
-        unit: Of the value, where the figure has no common one.
+        unit: Unit of the value, if the figure has no common one.
     """
 
     group: str
@@ -71,9 +71,9 @@ def bars_figure(
     Args:
         bars: The values, group by group.
         looks: How arms are drawn.
-        unit: Of the values; :data:`SHARE` for shares; empty if each bar has its own, and then
-            each group is drawn to its own scale, without an axis.
-        name: Of the figure.
+        unit: Unit of the values; :data:`SHARE` for shares; empty if each bar has its own unit:
+            then each group is drawn to its own scale, without an axis.
+        name: Name of the figure.
         title: What it shows.
         what: The quantity, which titles the axis; groups may name it instead.
     """

@@ -126,9 +126,11 @@ def _describe_panel(monitor: Monitor, panel: Panel) -> str:
 
 def _drawn(monitor: Monitor, panels: Sequence[Panel], width: float, to: str) -> Spec:
     canvas = Canvas(width)
-    beside = width > NARROW and len(monitor.tracks) > 1
+    side_by_side = width > NARROW and len(monitor.tracks) > 1
     columns = _columns(monitor)
-    room = (width - LEFT - GAP * (len(columns) - 1)) / len(columns) if beside else width - LEFT
+    room = (
+        (width - LEFT - GAP * (len(columns) - 1)) / len(columns) if side_by_side else width - LEFT
+    )
     top = 20.0
     for panel in panels:
         _legend(canvas, monitor, panel, top)
@@ -136,21 +138,21 @@ def _drawn(monitor: Monitor, panels: Sequence[Panel], width: float, to: str) -> 
         for number, role in enumerate(columns):
             track = monitor.track(role)
             assert track is not None
-            left = LEFT + number * (room + GAP) if beside else LEFT
+            left = LEFT + number * (room + GAP) if side_by_side else LEFT
             base = top + 14 + HEIGHT
             canvas.text(
                 left + room, top + 6, whose_counters(role), size=10, ink=SOFT, align="right"
             )
             _phases(canvas, monitor, left, room, base)
             _lines(canvas, track, panel, left, room, base, most, monitor.length_s)
-            if number == 0 or not beside:
+            if number == 0 or not side_by_side:
                 for tick in linear_ticks(0.0, most, 3):
                     y = base - tick / most * HEIGHT
                     canvas.text(left - 6, y, _tick(tick, panel), size=10, ink=SOFT, align="right")
             _time_axis(canvas, left, room, base, monitor.length_s, few=width <= NARROW)
-            if not beside:
+            if not side_by_side:
                 top += HEIGHT + SPACE
-        if beside:
+        if side_by_side:
             top += HEIGHT + SPACE
     canvas.area(0, 0, width, top, to)
     return canvas.spec(top)

@@ -45,11 +45,11 @@ def over_size_figure(
     """Return the figure; at least one mark. Hollow marks are *at least*; emulated arms are dashed.
 
     Args:
-        name: Of the figure.
+        name: Name of the figure.
         title: What it shows.
         marks: The values, each arm's by size.
         looks: How arms are drawn.
-        unit: Of the values; ``%`` for shares.
+        unit: Unit of the values; ``%`` for shares.
     """
     words = "; ".join(
         f"{mark.arm}, {format_size(mark.size)}: {'at least ' * mark.is_least}"

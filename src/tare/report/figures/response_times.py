@@ -31,10 +31,10 @@ class Ends:
     high_s: float
 
 
-def course_figure(
+def timeline_figure(
     timelines: Sequence[Timeline], *, name: str, title: str, links: Links | None = None
 ) -> Figure:
-    """Return the timelines of several arms, alike in their axes.
+    """Return the timelines of several arms, all with the same axes.
 
     Args:
         timelines: One an arm; at least one.

@@ -211,7 +211,7 @@ def _dash(emulated: bool) -> str:
 
 
 def _steps(places: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """Yield the corners of a line that goes on level to each place, and there to its height."""
+    """Yield the corners of a step line: level up to each place, then to that place's height."""
     level = None
     for x, y in places:
         if level is not None:
@@ -222,9 +222,9 @@ def _steps(places: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float
 
 def _legend(canvas: Canvas, left: float, entries: Sequence[tuple[str, Look, str]]) -> float:
     """Draw the arms' names and lines, two in a row; return where the plot begins."""
-    beside = math.ceil(max(width_of(label) for label, _, _ in entries[::2])) + LEGEND_GAP
+    column = math.ceil(max(width_of(label) for label, _, _ in entries[::2])) + LEGEND_GAP
     for place, (label, look, dash) in enumerate(entries):
-        x, y = left + place % 2 * beside, 7 + place // 2 * LEGEND_ROW
+        x, y = left + place % 2 * column, 7 + place // 2 * LEGEND_ROW
         canvas.path([(x + 1, y), (x + 11, y)], look.ink, size=2.5, dash=dash)
         canvas.text(x + 17, y, label, ink=TEXT)
     return 7 + math.ceil(len(entries) / 2) * LEGEND_ROW

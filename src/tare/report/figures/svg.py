@@ -31,7 +31,7 @@ def inline_svg(svg: str, *, name: str, title: str, description: str) -> str:
     """Return ``svg`` for use inside the page.
 
     Colours become CSS variables, the font is the page's, marks described with :data:`TIP` get a
-    native tooltip, and the picture has a title and description for those who hear the page.
+    native tooltip, and the picture has a title and a description for screen readers.
 
     Args:
         svg: A figure as `tare.report.figures.vector` writes it.
@@ -41,11 +41,11 @@ def inline_svg(svg: str, *, name: str, title: str, description: str) -> str:
     """
     root = _ROOT.search(svg)
     if root is None:
-        raise ValueError("this is no figure of a report")
+        raise ValueError("this is not a figure of a report")
     width, _, view_box = root.groups()
     body = _BACKGROUND.sub("", svg[root.end() :].removesuffix("</svg>"))
     body = _TIPPED.sub(r"<\1\2\4><title>\3</title></\1>", body)
-    # For those who use the keyboard the tables' rows lead there: so many stops would be a maze.
+    # Keyboard users reach the same places by the tables' rows; a stop at each mark would be a maze.
     body = _LEADING.sub(_linked, body)
     for noise in (_ARIA, _FONT):
         body = noise.sub("", body)

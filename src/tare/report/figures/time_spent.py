@@ -49,10 +49,10 @@ class Bar:
 def time_figures(
     name: str, arms: Sequence[Sequence[Bar]], where: str = "", title: str = TITLE
 ) -> tuple[Figure, ...]:
-    """Return figures that hold the bars of all arms, so many arms each; an owner has one colour.
+    """Return figures with the bars of all arms, some arms in each; an owner has one colour.
 
     Args:
-        name: Of the first figure; those after it have a number behind it.
+        name: Name of the first figure; the others append a number to it.
         arms: The bars of each arm, at least one.
         where: What the title adds.
         title: The title.

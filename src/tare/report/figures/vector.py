@@ -20,7 +20,7 @@ _HALF_ROOT_OF_3 = math.sqrt(3) / 2
 def svg_of(spec: Spec) -> str:
     """Return ``spec`` as a document of its own; the same drawing gives the same text.
 
-    Marks cover one another in the order of `_STROKES`, and within one kind as they were drawn.
+    Marks cover one another in the order of `_STROKES`; marks of one kind, in drawing order.
     """
     width, height = (_number(math.ceil(side) + 2 * PADDING) for side in (spec.width, spec.height))
     strokes = "".join(

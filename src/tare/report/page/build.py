@@ -141,7 +141,7 @@ def _footer(runs: Sequence[RunData]) -> str:
     text = f"Made by Tare {joined(versions)}".strip() + " from the runs’ events alone."
     if wall > 0:
         text += (
-            f" The measurement took {format_duration(wall)}, of which "
-            f"{100 * min(1.0, busy / wall):.3g} % was booting and measuring."
+            f" The measurement took {format_duration(wall)}; "
+            f"{100 * min(1.0, busy / wall):.3g} % of it was booting and measuring."
         )
     return legible(text)

@@ -1,4 +1,4 @@
-"""What a report is made of: runs, their comparison, and what several sections take from them."""
+"""The data of a report: runs, their comparison, and results that several sections share."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 HOST_TRACE, HARDWARE, PROXY, JOB = "host_trace", "hardware", "proxy", "job"
 HYPERVISOR, PROBES = "hypervisor", "probes"
-"""Facts of cells that a section is made of."""
+"""Facts of cells that sections show."""
 RESPONSES, COUNTERS = "responses", "counters"
-"""Series that a section is made of."""
+"""Series that sections show."""
 
 
 @dataclass(frozen=True)
 class ReportData:
-    """Runs and their comparison; what more than one section needs is computed once, when asked for.
+    """Runs and their comparison; shared results are computed once, on first use.
 
     Args:
         runs: The runs, as the comparison combined them.

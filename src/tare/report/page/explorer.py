@@ -33,7 +33,7 @@ MOST_DIFFERENCES = 12
 """Differences of an arm's environment that are listed with an effect; the page lists all."""
 
 MOST_COUNTED = 3_000
-"""Of more cells with counters than these the page has only the table of means."""
+"""With more cells with counters than this, the page has only the table of means."""
 
 MOST_ENDS, LAST = 40, 12
 """Machines whose consoles are in the page, and the last lines of each."""
@@ -172,7 +172,7 @@ def _values(
 
 
 def cells_of_runs(runs: Sequence[RunData], place: Mapping[Key, int]) -> dict[str, dict[str, Any]]:
-    """Return by part and arm what its cells are called, and what became of those that are lost."""
+    """Return, by part and arm, the names of its cells and the outcomes of lost cells."""
     parts: dict[tuple[str, str, str], list[int]] = {}
     for key, number in place.items():
         parts.setdefault((key.scenario, key.workload, key.parameters), []).append(number)

@@ -95,7 +95,7 @@ class Links:
 
 
 def anchor_of(key: Key, arm: str, baseline: str = "") -> str:
-    """Return an effect's name in links: letters and digits, whatever it is made of.
+    """Return an effect's name in links: only letters and digits, whatever its parts contain.
 
     Args:
         key: What was measured.

@@ -173,16 +173,17 @@ def interval_columns(
     prefix: str = "",
     better: Callable[[Row], Better] = lambda _: "neither",
 ) -> tuple[Column[Row], ...]:
-    """Return the ends of a ratio's interval for files, and its method; people read it as one.
+    """Return columns for a ratio's interval: its ends and method in files, one cell on the page.
 
-    A few blocks that happen to be alike have a narrow interval: like an effect's verdict, an
-    interval is shown from as many blocks on as can reach p < 0.05.
+    A few blocks that happen to be alike have a narrow interval. Like a verdict, an interval is
+    therefore shown only if there are enough blocks to reach p < 0.05.
 
     Args:
         interval: A row's interval; None if it has none.
-        blocks: The blocks that it is made of.
-        better: Which direction is an improvement in a row: people read the interval of a cost.
-        prefix: What the names of the columns in files begin with, where a table has several.
+        blocks: The number of blocks behind it.
+        better: The direction that is an improvement in a row: the page shows the interval of a
+            cost.
+        prefix: The prefix of the columns' names in files, for a table with several intervals.
     """
 
     def shown(row: Row) -> Interval | None:

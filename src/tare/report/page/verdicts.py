@@ -426,7 +426,7 @@ class CostAxis:
         if cost.interval:
             about += f", interval {range_in_words(cost)}"
         if (worst := cost.worst) is not None:
-            # The largest of several estimates is no bound: its interval must hold for all of them.
+            # The largest of several estimates needs an interval that holds for all of them.
             ends = simultaneous(worst, len(cost.effects))
             size = f", {ratio_interval(cost_ends(*ends, worst.better))}×" if ends else ""
             about += f"; worst metric {metric_of(worst)}{size}"

@@ -51,7 +51,7 @@ def _certain(comparison: Comparison) -> Iterator[Warned]:
         yield Warned(text, text, action, worthless=True)
     for run in runs:
         if run.doubts:
-            line = f"Run {run.run} is not as it was written: {run.doubts[0]}."
+            line = f"Run {run.run} was changed after it was written: {run.doubts[0]}."
             action = f"Run `tare verify {run.folder}` to see what changed."
             yield Warned(line, f"{line} {'; '.join(run.doubts[1:])}".strip(), action)
     yield from _aa(comparison)

@@ -211,10 +211,10 @@ def entries() -> tuple[Entry, ...]:
 def make_sections(
     report: ReportData,
 ) -> tuple[list[tuple[Section, SectionData]], list[str]]:
-    """Return the sections that apply, with what they show, and why any plug-in is left out.
+    """Return the sections that apply, with their data, and why any plug-in is left out.
 
     Args:
-        report: What they are made of.
+        report: The data of the report.
     """
     made: list[tuple[Section, SectionData]] = []
     problems: list[str] = []

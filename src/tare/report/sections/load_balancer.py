@@ -32,9 +32,10 @@ LOSS_NOTE = (
     "bounds; without an estimate, they leave the loss open."
 )
 TIME_NOTE = (
-    "Host: whose threads the host’s CPUs ran, until all CPU time is told. Software interrupts are "
-    "part of what they interrupted. Inside: what the machine’s own CPUs did, by its kernel’s "
-    "sampling; of the bare host and of containers these are the host’s CPUs that they were given."
+    "Host: the owners of the threads that the host’s CPUs ran; together they account for all CPU "
+    "time. Software interrupts count as part of what they interrupted. Inside: what the machine’s "
+    "own CPUs did, sampled by its kernel; for the bare host and for containers these are the "
+    "host’s CPUs that they may use."
 )
 
 

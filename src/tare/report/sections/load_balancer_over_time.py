@@ -44,11 +44,11 @@ def over_time_figure(
     """Return the figure; at least one line with a point. Emulated arms are dashed.
 
     Args:
-        name: Of the figure.
+        name: Name of the figure.
         title: What it shows.
         lines: The values, each arm's in order of time.
         looks: How arms are drawn.
-        unit: Of the values.
+        unit: Unit of the values.
     """
     words = "; ".join(
         f"{line.arm}: {format_quantity(min(values), unit)} to {format_quantity(max(values), unit)}"

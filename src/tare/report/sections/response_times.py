@@ -9,7 +9,7 @@ from tare.analysis.data.rundata import SUBJECT
 from tare.analysis.effects.verdict import LEVEL
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.topics.response_times import QUIET, PhaseEffect, Timeline, latest
-from tare.report.figures.response_times import course_figure
+from tare.report.figures.response_times import timeline_figure
 from tare.report.page.data import ReportData
 from tare.report.page.tables import Column, Shown, Table, interval_columns
 from tare.report.page.words import (
@@ -61,7 +61,7 @@ class ResponseTimes(Section):
         table = phases_table(report.phases)
         same = table.unvaried("scenario", "workload")
         figures = (
-            course_figure(
+            timeline_figure(
                 sorted(each, key=lambda timeline: places.get(timeline.arm, len(places))),
                 name=f"course-{number}",
                 title=f"{names.name(Part(*key, SUBJECT))}: response time over time, "

@@ -349,10 +349,10 @@ def shapes(comparison: Comparison) -> dict[str, Shape]:
 
 
 def telling(parts: Sequence[Part], made: Mapping[str, Shape], over: Over) -> list[Part]:
-    """Return the pieces of work that show how something depends on what a figure is drawn over.
+    """Return the pieces of work that show how results depend on a figure's horizontal axis.
 
-    A piece that was done with one size, or on one cluster, shows nothing of that. Blocks are in
-    random order, so what is returned is in that of the clusters, of the sizes, and then of names.
+    A piece that ran with one size only, or on one cluster, does not show that. Blocks run in random
+    order, so the pieces are sorted by cluster, then by size, then by name.
 
     Args:
         parts: All pieces of work that were measured.

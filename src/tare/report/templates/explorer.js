@@ -1,12 +1,12 @@
 // Choose, sort and look closer at the effects of this page. Every verdict and every text comes from
-// the analysis, in the element "explorer-data"; nothing is judged here. What is chosen stands in the
-// page's address, so that a link leads to the same view.
+// the analysis, in the element "explorer-data"; nothing is judged here. The selection is kept in
+// the page's address, so that a link leads to the same view.
 (function () {
   "use strict";
   var data = JSON.parse(document.getElementById("explorer-data").textContent);
   var section = document.getElementById("explore"), form = document.getElementById("choose");
   var table = document.getElementById("effects"), body = table.tBodies[0];
-  var said = document.getElementById("choose-said");
+  var status = document.getElementById("choose-said");
   var NAME = /^e[0-9a-f]{12}$/;
   var ORDER = ["worse", "differs", "inconclusive", "preliminary", "equivalent", "better"];
   var FIELDS = ["base", "arm", "resource", "scenario", "workload", "verdict"];
@@ -145,7 +145,7 @@
       var own = state.sort.replace("-", "") === th.dataset.sort;
       th.setAttribute("aria-sort", !own ? "none" : state.sort[0] === "-" ? "descending" : "ascending");
     });
-    said.textContent = found.length + (found.length === 1 ? " effect" : " effects") +
+    status.textContent = found.length + (found.length === 1 ? " effect" : " effects") +
       (!narrowed() ? "." : state.base === data.baseline ? " as chosen; figures and tables below show the same choice." : " as chosen.");
     document.getElementById("effects-about").textContent = about();
     narrow(rows.filter(function (row) { return chosen(row, true); }));
@@ -199,7 +199,7 @@
   // One effect as a line: what, arm, verdict, and a bar of its cost.
 
   function line(row, ends) {
-    // On a phone a line is no row of a table to the browser, so it is called one.
+    // On a phone the browser no longer treats a line as a table row, so its role is set.
     var tr = element("tr", null, { "class": row.verdict, "data-id": row.id, role: "row" });
     var cell = element("td", null, { "class": "c-what" });
     cell.appendChild(element("button", row.what, {

@@ -71,7 +71,7 @@ window.tareDetail = function (data, element, marked, unique) {
     return scroll;
   }
   function prefixed(row, several) {
-    // Seconds and bytes are told in thousands or thousandths, all of a table in the same.
+    // Seconds and bytes get an SI prefix, the same for a whole table.
     var known = data.values[row.key] || {}, unit = (known[row.arm] || known[row.base] || [""])[0];
     var most = 0;
     several.forEach(function (values) {
@@ -122,18 +122,18 @@ window.tareDetail = function (data, element, marked, unique) {
     var values = arms.map(function (arm) { return valuesOf(row, arm); }), unit = prefixed(row, values);
     unique(arms).forEach(function (arm, place) {
       var known = cellsOf(row, arm), lost = known[1][name], machine = machineOf(row, arm, name), found = values[place][name];
-      var said = element("dd"), full = cellName(name, known[0]);
+      var item = element("dd"), full = cellName(name, known[0]);
       if (!known[0]) { return; }
       box.appendChild(element("h4", marked(arm) + (found === undefined ? "" : ": " + number(found, unit[1]) + (unit[0].charAt(0) === "/" ? "" : " ") + unit[0])));
       var list = element("dl");
-      said.appendChild(element("code", full));
-      said.appendChild(document.createTextNode(lost ? " " : found === undefined ? "" : " counts"));
-      if (lost) { said.appendChild(element("b", lost)); }
-      pairOf(list, "cell", said);
+      item.appendChild(element("code", full));
+      item.appendChild(document.createTextNode(lost ? " " : found === undefined ? "" : " counts"));
+      if (lost) { item.appendChild(element("b", lost)); }
+      pairOf(list, "cell", item);
       if (machine.length) {
-        said = element("dd", machine[0]);
-        logs(said, machine);
-        pairOf(list, machine.length > 1 ? "machine and logs" : "machine", said);
+        item = element("dd", machine[0]);
+        logs(item, machine);
+        pairOf(list, machine.length > 1 ? "machine and logs" : "machine", item);
       }
       ((data.counters || {})[name.split(".")[0] + "." + full] || []).forEach(function (line) {
         var parts = line.split(": ");
@@ -147,9 +147,9 @@ window.tareDetail = function (data, element, marked, unique) {
     tr.appendChild(cell);
     return tr;
   }
-  function pairOf(list, word, said) {
+  function pairOf(list, word, item) {
     list.appendChild(element("dt", word));
-    list.appendChild(said);
+    list.appendChild(item);
   }
   function leads(row) {
     var made = element("p", null, { "class": "leads" });
@@ -159,7 +159,7 @@ window.tareDetail = function (data, element, marked, unique) {
         made.appendChild(element("a", lead[1], { href: "#" + lead[0] }));
       }
     });
-    // Of two runs each has a page of its own, in which an effect is called the same.
+    // Each of two runs has a page of its own, in which an effect has the same name.
     (data.reports || []).forEach(function (report) {
       made.appendChild(element("a", report[0], { href: report[1] + "#" + row.id }));
     });

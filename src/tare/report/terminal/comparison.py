@@ -78,9 +78,9 @@ def comparison_view(
         *arms_ended(comparison.runs),
     )
     parts += [Text(legible(text), style="yellow") for text in changed]
-    hurts = interference(comparison.runs, comparison.arms, comparison.confidence)
-    if hurts:
-        parts.append(Text(neighbours_answer(hurts)))
+    effects_of_neighbours = interference(comparison.runs, comparison.arms, comparison.confidence)
+    if effects_of_neighbours:
+        parts.append(Text(neighbours_answer(effects_of_neighbours)))
     findings = (*failure_notes(comparison), *finding_notes(comparison))
     parts += [Text(finding, style="yellow") for finding in findings]
     unfit = [words for run in comparison.runs if (words := unfit_words(run))]
@@ -190,7 +190,7 @@ def render_pairs(comparison: Comparison, console: Console) -> None:
     ranks = ranking_table(comparison, pairs)
     if ranks.rows:
         _print(ranks, [c.key for c in ranks.columns if c.title], console)
-        console.print(Text("= equivalent, ? not told apart.", style="dim"))
+        console.print(Text("= equivalent, ? no difference shown.", style="dim"))
 
 
 def _print(table: Table[Any], keys: Iterable[str], console: Console) -> None:

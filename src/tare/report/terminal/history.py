@@ -39,7 +39,7 @@ def render_history(history: History, console: Console) -> None:
     """
     names = Names(Part.of(line.key) for line in history.lines)
     table = table_of(
-        "What", "Arm", "Runs", "Course", "Changed at", "Now ÷ before", "Interval", "p",
+        "What", "Arm", "Runs", "Over time", "Changed at", "Now ÷ before", "Interval", "p",
         plain=console,
     )  # fmt: skip
     for line in history.lines:
@@ -50,10 +50,11 @@ def render_history(history: History, console: Console) -> None:
         console,
         f"{len(history.runs)} runs, each effect against {history.baseline}: {found}",
         table,
-        f"Change points by E-divisive; of an arm of which nothing changed any is told in at most "
-        f"{100 * history.level:g} % of histories. {100 * history.confidence:.4g} % intervals, with "
-        "runs as the unit; as surely the first run after the change is one of those named beside "
-        f"its day. Only effects are compared, never values of different runs.{_zeros(history)}",
+        "Change points by E-divisive: an arm that did not change is reported as changed in at most "
+        f"{100 * history.level:g} % of histories. Intervals have {100 * history.confidence:.4g} % "
+        "confidence, with runs as the unit. With the same confidence, the first run after the "
+        "change is one of those listed after the date. Only effects are compared, never values of "
+        f"different runs.{_zeros(history)}",
     )
 
 
@@ -73,7 +74,7 @@ def _add(table: Table, names: Names, line: Line) -> None:
     what = f"{names.name(Part.of(line.key))} · {metric_name(line.key.metric)}"
     about = (
         Text(what), Text(marked(line.arm, line.emulated)), str(len(line.runs)),
-        _course(line.effects),
+        _sparkline(line.effects),
     )  # fmt: skip
     if not line.turns:
         table.add_row(*about, "–", "", "", "")
@@ -97,7 +98,7 @@ def _between(turn: Turn) -> str:
     return f"; {legible(turn.earliest)} to {legible(turn.latest)}"
 
 
-def _course(effects: tuple[float, ...]) -> str:
+def _sparkline(effects: tuple[float, ...]) -> str:
     low, high = min(effects), max(effects)
     if high <= low:
         return _STEPS[0] * len(effects)

@@ -163,7 +163,7 @@ def table_of(*titles: str, plain: Console) -> Table:
     style = box.SIMPLE_HEAD if plain.is_terminal else box.ASCII2
     table = Table(box=style, pad_edge=False)
     for title in titles:
-        left = title in ("What", "Arm", "Course", "Changed at", "Verdict")
+        left = title in ("What", "Arm", "Over time", "Changed at", "Verdict")
         table.add_column(title, justify="left" if left else "right", overflow="fold")
     return table
 
