@@ -55,7 +55,7 @@ def test_a_plan() -> None:
         for each in plan[part]:
             assert each.keys() == keys
     assert plan["blocks"].keys() == {"least", "most"}
-    assert plan["seconds"].keys() == {"block", "least", "most"}
+    assert plan["seconds"].keys() == {"noise", "block", "least", "most"}
     assert all(each.keys() == {"arm", "scenario"} for block in plan["order"] for each in block)
     assert math.isclose(
         sum(cell["seconds"] for cell in plan["cells"]), plan["seconds"]["block"], rel_tol=1

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from study.study_catalog import ABLE, CATALOG, GOOD, KINDS
+from study.study_catalog import ABLE, CATALOG, GOOD, KINDS, FixedKind
 from tare.errors import InputError
 from tare.study.model.notes import ONE_KERNEL, one_kernel_note
 from tare.study.model.study import Study
@@ -52,6 +52,32 @@ def test_all_arms_boot_the_kernel_of_the_live_image_where_one_boots_that() -> No
         "all run the same one; make that image with `tare image live --kernel rt`, and write "
         "`kernel: rt`"
     )
+
+
+REALTIME = {**KINDS, "tick": FixedKind(KINDS["tick"].parameters)}
+REALTIME["tick"].realtime = True
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("", 4.0),
+        ("noise: {duration: 5s}\n", 10.0),
+        ("noise: {duration: 0}\n", 0.0),
+        ("host: lab\nlab: deterministic\n", 0.0),
+        ("host: lab\n", 4.0),
+    ],
+)
+def test_a_real_time_study_is_planned_with_the_time_for_the_noise(
+    text: str, seconds: float
+) -> None:
+    study = small(GOOD + text)
+    able = dict.fromkeys(study.arms, ABLE)
+    hosts = {study.host_of(arm): HostFacts(TWO_CPUS) for arm in study.arms}
+    quiet, noisy = (make_plan(study, 1, able, hosts, kinds) for kinds in (KINDS, REALTIME))
+    assert (quiet.noise_s, noisy.noise_s) == (0.0, seconds)
+    assert noisy.least_s == quiet.least_s + seconds
+    assert noisy.most_s == quiet.most_s + seconds
 
 
 def test_where_no_arm_boots_an_image_no_kernel_is_chosen() -> None:

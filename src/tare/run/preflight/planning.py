@@ -259,7 +259,12 @@ def plan_json(outlook: Outlook) -> dict[str, Any]:
         "baseline": study.baseline,
         "probed": outlook.probed,
         "blocks": {"least": study.blocks.least, "most": study.blocks.most},
-        "seconds": {"block": plan.block_s, "least": plan.least_s, "most": plan.most_s},
+        "seconds": {
+            "noise": plan.noise_s,
+            "block": plan.block_s,
+            "least": plan.least_s,
+            "most": plan.most_s,
+        },
         "warnings": list(study.warnings),
         "assumed": list(outlook.assumed),
         "notes": list(plan.notes),
@@ -359,6 +364,9 @@ def _show_cells(plan: Plan, console: Console) -> None:
         for number in range(1, min(BLOCKS_SHOWN, study.blocks.most) + 1):
             console.print(Text(f"block {number}: {_order(plan.block(number))}", "dim"))
     blocks = _range(str(study.blocks.least), str(study.blocks.most))
+    if plan.noise_s:
+        measured = f"before block 1: noise of the hosts, {format_duration(plan.noise_s)}"
+        console.print(Text(measured, "dim"))
     whole = _range(format_duration(plan.least_s), format_duration(plan.most_s))
     cells = sum(len(batch.cells) for batch in plan.batches)
     # For sessions, the total with the swaps is printed above.

@@ -125,6 +125,11 @@ class NoiseGate(Part):
         "counts as unfit for the study.",
     )
 
+    @property
+    def host_s(self) -> float:
+        """Seconds that the measurements of one host take: firmware alone, and everything."""
+        return 2 * self.duration
+
 
 class ArmFrame(Part):
     """The keys of every arm, whatever its platform."""

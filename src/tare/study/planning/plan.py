@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from pydantic import BaseModel
@@ -158,6 +158,8 @@ class Plan:
         carriers: The computers that run machines for the arms of a host, by arm, as far as
             hypervisors reported them.
         live_toolboxes: The toolbox that the live image of an arm's machines needs, by arm.
+        noise_s: Estimated seconds in which the noise of all hosts is measured before block 1; 0 if
+            no workload is a real-time one.
     """
 
     study: Study
@@ -171,6 +173,7 @@ class Plan:
     chosen: KernelChoice = field(default_factory=KernelChoice)
     carriers: Mapping[str, Carrier] = field(default_factory=dict)
     live_toolboxes: Mapping[str, str] = field(default_factory=dict)
+    noise_s: float = 0.0
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -285,12 +288,12 @@ class Plan:
     @property
     def least_s(self) -> float:
         """Estimated seconds until the study may stop."""
-        return self.block_s * self.study.blocks.least
+        return self.noise_s + self.block_s * self.study.blocks.least
 
     @property
     def most_s(self) -> float:
         """Estimated seconds if all blocks run; the budget limits it once ``least`` are done."""
-        whole = self.block_s * self.study.blocks.most
+        whole = self.noise_s + self.block_s * self.study.blocks.most
         budget = self.study.blocks.budget
         return whole if budget is None else min(whole, max(self.least_s, budget + self.block_s))
 
@@ -384,7 +387,19 @@ def make_plan(
         chosen,
         carriers,
         {arm: facts[arm].live_toolbox for arm in run if facts[arm].live_toolbox},
+        _noise_s(study, run, kinds),
     )
+
+
+def _noise_s(study: Study, arms: Iterable[str], kinds: Mapping[str, Kind]) -> float:
+    """Return the seconds in which the noise of the arms' hosts is measured, one after another."""
+    if not any(kinds[spec.workload].realtime for spec in study.workloads.values()):
+        return 0.0
+    hosts = {study.host_of(arm) for arm in arms}
+    # A lab whose time counts instructions has no noise to measure.
+    counted = {name for name in hosts if study.computers[name].kind == "lab"}
+    measured = hosts - counted if study.lab.deterministic else hosts
+    return study.noise.host_s * len(measured)
 
 
 def _kernel_choice(
