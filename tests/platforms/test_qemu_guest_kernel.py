@@ -17,6 +17,10 @@ from tare.platforms.qemu.options import QemuOptions
         ({"guest_clocksource": "tsc"}, ("clocksource=tsc", "tsc=reliable")),
         ({"guest_mitigations": "off"}, ("mitigations=off",)),
         ({"guest_idle": "poll"}, ("idle=poll",)),
+        (
+            {"guest_idle": "haltpoll", "accelerator": "kvm"},
+            ("cpuidle_haltpoll.force=1",),
+        ),
         ({"guest_huge_pages": "never"}, ("transparent_hugepage=never",)),
         ({"guest_pv_spinlocks": False, "accelerator": "kvm"}, ("nopvspin",)),
         ({"guest_x2apic": False}, ("nox2apic",)),
@@ -29,7 +33,12 @@ def test_each_setting_is_an_argument_of_the_kernel(
 
 
 @pytest.mark.parametrize(
-    "options", [{"guest_clocksource": "kvm-clock"}, {"guest_pv_spinlocks": False}]
+    "options",
+    [
+        {"guest_clocksource": "kvm-clock"},
+        {"guest_pv_spinlocks": False},
+        {"guest_idle": "haltpoll"},
+    ],
 )
 def test_options_of_kvm_are_refused_under_tcg(options: dict[str, object]) -> None:
     with pytest.raises(ValidationError, match="needs `accelerator: kvm`"):
@@ -45,6 +54,11 @@ def test_a_kernel_that_differs_from_the_options_is_reported() -> None:
     }
     assert kernel_differs(options, proof) == "clocksource: acpi_pm instead of hpet"
     assert kernel_differs(QemuOptions(), {}) == ""
+    polling = QemuOptions(guest_idle="haltpoll", accelerator="kvm")
+    forced = {"kernel": {"cmdline": "cpuidle_haltpoll.force=1"}}
+    none = {**forced, "power": {"idle_driver": "none"}}
+    assert kernel_differs(polling, none) == "idle driver: none instead of haltpoll"
+    assert kernel_differs(polling, {**forced, "power": {"idle_driver": "haltpoll"}}) == ""
     without = {**proof, "clocksource": {"current": "hpet"}, "kernel": {"cmdline": "quiet"}}
     assert "did not get clocksource=hpet transparent_hugepage=never" in kernel_differs(
         options, without

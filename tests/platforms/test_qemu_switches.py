@@ -32,6 +32,7 @@ from tare.platforms.qemu.memory import bound_to, online_nodes
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 from tare.platforms.qemu.qmp import Monitor
+from tare.platforms.qemu.threads import place_vhost_threads
 
 
 def disk_of(argv: list[str]) -> tuple[str, str]:
@@ -83,11 +84,41 @@ def test_unknown_arguments_come_last_and_are_listed() -> None:
         ({"machine": "microvm", "clock": "instructions"}, "needs another mainboard"),
         ({"disk_aio": "native", "disk_cache": "writeback"}, "disk-aio: native"),
         ({"disk_queues": 0}, "disk_queues"),
+        ({"vhost_cpus": "other", "vhost": "off"}, "vhost-cpus needs vhost"),
+        ({"vhost_cpus": "other", "nic": "e1000"}, "vhost-cpus needs `nic: virtio`"),
+        ({"vhost_cpus": "other", "network": "user"}, "need a tap"),
+        (
+            {"vhost_cpus": "other", "network": "sriov", "switch": "routed"},
+            "vhost-cpus is of cards of QEMU's",
+        ),
     ],
 )
 def test_incompatible_settings_are_refused(settings: dict[str, object], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         QemuOptions.model_validate(settings)
+
+
+def test_unpinned_vcpus_are_a_capability_that_plans_know() -> None:
+    pinned, free = (Qemu().stated(QemuOptions(pin_vcpus=each)) for each in (True, False))
+    assert pinned.capabilities.pinning and not free.capabilities.pinning
+    assert "vCPUs on any CPU" in Qemu().describe(QemuOptions(pin_vcpus=False))
+
+
+async def test_the_threads_that_carry_packets_are_bound_by_their_name(tmp_path: Path) -> None:
+    owner, cpu = 4_100_000, min(os.sched_getaffinity(0))
+    program = tmp_path / f"vhost-{owner}"
+    shutil.copy(shutil.which("sleep") or "sleep", program)
+    processes = [subprocess.Popen([str(program), "60"]) for _ in range(2)]
+    try:
+        bound = await place_vhost_threads(LocalHost(), "x", owner, (cpu,))
+        assert bound == {process.pid: [cpu] for process in processes}
+        assert all(os.sched_getaffinity(process.pid) == {cpu} for process in processes)
+        with pytest.raises(MachineFault, match="the host has no thread vhost-1 "):
+            await place_vhost_threads(LocalHost(), "x", 1, (cpu,))
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 class Answers:

@@ -31,10 +31,12 @@ class GuestKernelOptions(PlatformOptions):
         description="With `off`, the guest's kernel mitigates no CPU vulnerability "
         "(`mitigations=off`). The host's mitigations stay as they are.",
     )
-    guest_idle: Literal["default", "halt", "poll"] = Field(
+    guest_idle: Literal["default", "halt", "poll", "haltpoll"] = Field(
         default="default",
-        description="What an idle vCPU does (`idle=`): `halt` executes HLT; `poll` never gives its "
-        "CPU away, and occupies a CPU of the host all the time.",
+        description="What an idle vCPU does: `halt` executes HLT (`idle=halt`); `poll` never gives "
+        "its CPU away, and occupies a CPU of the host all the time (`idle=poll`); `haltpoll` polls "
+        "for a short time before HLT, with the idle driver of that name (needs `accelerator: "
+        "kvm`). Nothing is measured if the kernel uses another driver.",
     )
     guest_huge_pages: Literal["default", "always", "madvise", "never"] = Field(
         default="default",
@@ -61,7 +63,9 @@ class GuestKernelOptions(PlatformOptions):
             # Linux distrusts a TSC that an emulator may stop, unless it is declared reliable.
             "tsc=reliable": self.guest_clocksource == "tsc",
             "mitigations=off": self.guest_mitigations == "off",
-            f"idle={self.guest_idle}": self.guest_idle != "default",
+            f"idle={self.guest_idle}": self.guest_idle in ("halt", "poll"),
+            # Without this, the driver is used only if the host declares its CPUs as dedicated.
+            "cpuidle_haltpoll.force=1": self.guest_idle == "haltpoll",
             f"transparent_hugepage={self.guest_huge_pages}": self.guest_huge_pages != "default",
             "nopvspin": not self.guest_pv_spinlocks,
             "nox2apic": not self.guest_x2apic,
@@ -91,6 +95,10 @@ def kernel_differs(options: GuestKernelOptions, proof: Mapping[str, Any]) -> str
         "transparent huge pages": (
             options.guest_huge_pages,
             (proof.get("memory") or {}).get("transparent_huge_pages"),
+        ),
+        "idle driver": (
+            "haltpoll" if options.guest_idle == "haltpoll" else "default",
+            (proof.get("power") or {}).get("idle_driver"),
         ),
     }
     for name, (wanted, used) in seen.items():

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from tare.hosts import Host
 from tare.hosts.programs import how_to_install
 from tare.platforms.linux.backed_disk import lacking_backing
-from tare.platforms.linux.cpu_places import lacking_cpus, listed_cpus
+from tare.platforms.linux.cpu_places import lacking_cpus
 from tare.platforms.qemu import nic
 from tare.platforms.qemu.command import device_types
 from tare.platforms.qemu.halt_polling import lacking_polling
@@ -25,13 +25,13 @@ class Placed(Protocol):
     """Options that say where QEMU's own threads run."""
 
     @property
-    def emulator_cpus(self) -> str | tuple[int, ...]:
-        """The CPUs of all threads that are not vCPUs."""
+    def host_cpus(self) -> Mapping[str, tuple[int, ...]]:
+        """The CPUs that options name by their numbers, by the option."""
         ...
 
     @property
-    def iothread_cpus(self) -> str | tuple[int, ...] | None:
-        """Where the disk's thread runs."""
+    def unpinned_cpu_options(self) -> tuple[str, ...]:
+        """The options that ask for other CPUs than those of the vCPUs."""
         ...
 
 
@@ -42,13 +42,11 @@ def lacking_places(host: Host, options: Placed) -> tuple[str, str] | None:
         host: The host of the machines.
         options: The requested options.
     """
-    places = {"emulator_cpus": options.emulator_cpus, "iothread_cpus": options.iothread_cpus}
     online = host.topology().online
-    for name, chosen in places.items():
-        if chosen == "other" and len(online) == 1:
-            option = name.replace("_", "-")
-            return f"{option}: other: the host has one CPU only", f"use `{option}: same`"
-    return lacking_cpus(listed_cpus(**places), online)
+    if options.unpinned_cpu_options and len(online) == 1:
+        option = options.unpinned_cpu_options[0]
+        return f"{option}: other: the host has one CPU only", f"use `{option}: same`"
+    return lacking_cpus(options.host_cpus, online)
 
 
 async def lacking_switches(

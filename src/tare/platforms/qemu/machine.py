@@ -31,7 +31,12 @@ from tare.platforms.qemu.halt_polling import hold_polling
 from tare.platforms.qemu.memory import prove_memory
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.qmp import Monitor
-from tare.platforms.qemu.threads import emulator_cpus, place_disk_thread, prove_placement
+from tare.platforms.qemu.threads import (
+    emulator_cpus,
+    place_disk_thread,
+    place_vhost_threads,
+    prove_placement,
+)
 
 if TYPE_CHECKING:
     from tare.agent.client import Hello
@@ -68,6 +73,8 @@ class QemuMachine(VmmMachine):
         self._streams: list[asyncio.StreamWriter] = []
         self._elsewhere: tuple[int, ...] = ()
         self._within: tuple[int, ...] = ()
+        self.vhost = False
+        """Whether threads of the host's kernel carry its packets."""
 
     async def ready(self, timeout_s: float) -> Hello:
         """Wait for the agent's hello, and check that the guest is as asked for.
@@ -199,7 +206,7 @@ class QemuMachine(VmmMachine):
             everywhere = self._within or self.host.topology().machines
             await self._pin([",".join(map(str, everywhere))] * len(self._threads))
         scheduled = await self._scheduled.apply(self._threads, self.pid)
-        asked = Asked(self.name, self._options, self._shape, self._monitor, self.disk)
+        asked = Asked(self.name, self._options, self._shape, self._monitor, self.disk, self.vhost)
         proven = await asked.proven(self.host, self.pid, self._threads, cpus)
         runs_as = await prove_confined(self.host, self.name, self.pid, confined)
         self.applied = {**scheduled, **proven, "runs_as": runs_as}
@@ -297,6 +304,7 @@ class Asked:
         shape: Its size.
         monitor: QEMU's monitor.
         disk: The disk of its own, if it has one.
+        vhost: Whether threads of the host's kernel carry its packets.
     """
 
     name: str
@@ -304,11 +312,12 @@ class Asked:
     shape: Shape
     monitor: Monitor
     disk: OwnDisk | None
+    vhost: bool = False
 
     async def proven(
         self, host: Host, pid: int, vcpus: Sequence[int], cpus: Sequence[int]
     ) -> Mapping[str, Any]:
-        """Bind the disk's thread where it was asked to run, and see that all is as asked.
+        """Bind the threads of disk and network as asked, and see that all is as asked.
 
         Args:
             host: The host that it runs on.
@@ -324,18 +333,25 @@ class Asked:
         """
         asked, online = self.options, host.topology().online
         kept = host.topology().housekeeping
+
+        def place(chosen: str | tuple[int, ...], option: str) -> tuple[int, ...]:
+            found = emulator_cpus(chosen, cpus, online, option=option, housekeeping=kept)
+            return found or online
+
         own: Mapping[int, list[int]] = {}
         if asked.iothread_cpus is not None:
-            option = "iothread-cpus"
-            allowed = (
-                emulator_cpus(asked.iothread_cpus, cpus, online, option=option, housekeeping=kept)
-                or online
-            )
+            allowed = place(asked.iothread_cpus, "iothread-cpus")
             own = await place_disk_thread(host, self.name, self.monitor, allowed)
+        carrying: Mapping[int, list[int]] = {}
+        if self.vhost and asked.vhost_cpus is not None:
+            allowed = place(asked.vhost_cpus, "vhost-cpus")
+            carrying = await place_vhost_threads(host, self.name, pid, allowed)
         elsewhere = emulator_cpus(asked.emulator_cpus, cpus, online, housekeeping=kept)
+        placed = (*vcpus, *own, *carrying)
         record = {
-            **await prove_placement(host, self.name, pid, (*vcpus, *own), elsewhere),
+            **await prove_placement(host, self.name, pid, placed, elsewhere),
             **({"disk_thread": next(iter(own.values()))} if own else {}),
+            **({"vhost_threads": next(iter(carrying.values()))} if carrying else {}),
             **await prove_features(self.name, asked.cpu_features, self.monitor),
             **await prove_memory(
                 self.name,

@@ -107,9 +107,11 @@ async def uses_vhost(host: Host, options: QemuOptions, way: str) -> bool:
 
 async def lacking_vhost(host: Host, options: QemuOptions) -> tuple[str, str] | None:
     """Return that a host has no vhost where it is asked for, and what to do about it."""
-    if options.vhost != "on" or await host.exists(VHOST):
-        return None
-    return f"`vhost: on`: the host has no {VHOST}", LOAD_VHOST
+    asked = {"vhost: on": options.vhost == "on", "vhost-cpus": options.vhost_cpus is not None}
+    for option in filter(asked.get, asked):
+        if not await host.exists(VHOST):
+            return f"`{option}`: the host has no {VHOST}", LOAD_VHOST
+    return None
 
 
 async def lacking_way(host: Host, options: QemuOptions) -> tuple[str, str] | None:

@@ -91,6 +91,11 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
         "as the pinned vCPUs, on the `other` ones, or on listed ones. Unpinned machines have no "
         "CPUs of their own; theirs run anywhere, unless listed.",
     )
+    pin_vcpus: bool = Field(
+        default=True,
+        description="With `false`, vCPUs run on any CPU, even in scenarios that pin them; such "
+        "scenarios need `unpinned: true`.",
+    )
     network: Literal["auto", "tap", "macvtap", "sriov", "user"] = Field(
         default="auto",
         description="What the network interface is connected to where a workload needs that: "
@@ -128,6 +133,11 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
         default="auto",
         description="With `virtio` on a tap: whether the host's kernel carries the packets "
         "(vhost-net) instead of QEMU; `auto`, wherever the host has it.",
+    )
+    vhost_cpus: EmulatorCpus | None = Field(
+        default=None,
+        description="Where the host's threads that carry the packets run (vhost-net), in the words "
+        "of `emulator-cpus`; if left out, the host's scheduler decides.",
     )
     confined: bool = Field(
         default=True,
@@ -190,23 +200,28 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
                 ("nic-queues", self.nic_queues > 1),
                 ("nic-offloads", not self.nic_offloads),
                 ("vhost", self.vhost == "on"),
+                ("vhost-cpus", self.vhost_cpus is not None),
             ):
                 if asked:
                     raise ValueError(f"{name} needs `nic: virtio`: {self.card} does not have it")
+        if self.vhost_cpus is not None and self.vhost == "off":
+            raise ValueError("vhost-cpus needs vhost: remove `vhost: off`")
         if self.network == "macvtap" and self.nic_queues > 1:
             raise ValueError("nic-queues need `network: tap`: a macvtap has one pair here")
         if self.nic_function is not None and self.network != "sriov":
             raise ValueError("nic-function needs `network: sriov`")
         if self.network == "sriov":
             self._is_a_function()
-        if self.network == "user" and (self.nic_queues > 1 or self.vhost == "on"):
-            raise ValueError("nic-queues and vhost need a tap: write `network: tap`")
+        of_taps = self.nic_queues > 1 or self.vhost == "on" or self.vhost_cpus is not None
+        if self.network == "user" and of_taps:
+            raise ValueError("nic-queues, vhost and vhost-cpus need a tap: write `network: tap`")
         if self.accelerator == "tcg":
             for name, asked in (
                 ("enlightenments", self.enlightenments.asks),
                 ("cpu-pm", self.cpu_pm),
                 ("halt-poll", self.halt_poll is not None),
                 ("guest-clocksource: kvm-clock", self.guest_clocksource == "kvm-clock"),
+                ("guest-idle: haltpoll", self.guest_idle == "haltpoll"),
                 ("guest-pv-spinlocks: false", not self.guest_pv_spinlocks),
             ):
                 if asked:
@@ -251,6 +266,7 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
             ("nic-queues", self.nic_queues > 1),
             ("nic-offloads", not self.nic_offloads),
             ("vhost", self.vhost == "on"),
+            ("vhost-cpus", self.vhost_cpus is not None),
         ):
             if asked:
                 raise ValueError(f"{name} is of cards of QEMU's, and `network: sriov` has none")
@@ -263,12 +279,21 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
     @property
     def host_cpus(self) -> Mapping[str, tuple[int, ...]]:
         """The CPUs of the host that options name by their numbers, by the option."""
-        return listed_cpus(emulator_cpus=self.emulator_cpus, iothread_cpus=self.iothread_cpus)
+        return listed_cpus(**self._thread_cpus)
 
     @property
     def unpinned_cpu_options(self) -> tuple[str, ...]:
         """The options that ask for CPUs of the host which no pinned vCPU of the machine has."""
-        return other_cpus(emulator_cpus=self.emulator_cpus, iothread_cpus=self.iothread_cpus)
+        return other_cpus(**self._thread_cpus)
+
+    @property
+    def _thread_cpus(self) -> Mapping[str, str | tuple[int, ...] | None]:
+        """Where threads of the host run that work for the machine, by the option."""
+        return {
+            "emulator_cpus": self.emulator_cpus,
+            "iothread_cpus": self.iothread_cpus,
+            "vhost_cpus": self.vhost_cpus,
+        }
 
     @property
     def emulator_words(self) -> str:
@@ -311,6 +336,7 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
             (self.nic_queues > 1, f"{self.nic_queues} pairs of queues"),
             (not self.nic_offloads, "no network offloads"),
             (self.vhost != "auto", "vhost" if self.vhost == "on" else "no vhost"),
+            (self.vhost_cpus is not None, f"vhost on {cpus_in_words(self.vhost_cpus or 'any')}"),
             *((True, word) for word in self.wanted_switch.words),
         )
 

@@ -95,6 +95,8 @@ class Qemu(Platform[QemuOptions]):
         if options.machine != "q35":
             parts.append(f"machine {options.machine}")
         parts += (*options.processor_words, *options.guest_kernel_words)
+        if not options.pin_vcpus:
+            parts.append("vCPUs on any CPU")
         if options.emulator_cpus != "any":
             parts.append(f"emulator on {options.emulator_words}")
         parts += options.disk_words
@@ -114,7 +116,7 @@ class Qemu(Platform[QemuOptions]):
             notes.append("The processor is emulated in software.")
         return Statement(
             capabilities=Capabilities(
-                pinning=kvm or options.threads == "multi",
+                pinning=options.pin_vcpus and (kvm or options.threads == "multi"),
                 max_vcpus=MAX_VCPUS,
                 min_memory=MIN_MEMORY,
                 devices=options.kinds,
@@ -438,6 +440,7 @@ async def launch(
         files = [there.boot_kernel, there.initramfs, *([places.toolbox] if places.toolbox else [])]
         taken = await take_function(context, machine.held, spec, options)
         vhost = await nic.uses_vhost(context.host, options, spec.way)
+        machine.vhost = vhost
         confined = await confinement(
             context.host,
             options,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 from tare.errors import MachineFault
@@ -68,15 +69,56 @@ async def place_disk_thread(
         MachineFault: It may run elsewhere.
     """
     thread = int((await monitor.execute("query-iothreads"))[0]["thread-id"])
+    return {thread: await _bind(host, f"{name}: the disk's thread", thread, cpus)}
+
+
+async def place_vhost_threads(
+    host: Host, name: str, pid: int, cpus: Sequence[int]
+) -> Mapping[int, list[int]]:
+    """Bind the threads that carry a machine's packets (vhost-net) to some CPUs.
+
+    The kernel names them after the process that opened the device (drivers/vhost/vhost.c). Up to
+    Linux 6.3 they are threads of the kernel, later ones of that process.
+
+    Args:
+        host: The host that it runs on.
+        name: The machine's name.
+        pid: QEMU's process.
+        cpus: The CPUs.
+
+    Returns:
+        The threads' ids, and the CPUs on which the kernel lets them run.
+
+    Raises:
+        MachineFault: There are none, or one may run elsewhere.
+    """
+    named = await host.first_lines(["/proc/[0-9]*/task/*/comm"])
+    wanted = f"vhost-{pid}"
+    paths = (PurePosixPath(path) for path, comm in named.items() if comm == wanted)
+    threads = sorted(int(path.parent.name) for path in paths)
+    if not threads:
+        raise MachineFault(f"{name}: the host has no thread {wanted} that could be bound to CPUs")
+    return {
+        thread: await _bind(host, f"{name}: the thread {wanted}", thread, cpus)
+        for thread in threads
+    }
+
+
+async def _bind(host: Host, what: str, thread: int, cpus: Sequence[int]) -> list[int]:
+    """Bind a thread to CPUs; return those on which the kernel lets it run.
+
+    Raises:
+        MachineFault: It may run elsewhere.
+    """
     words = ",".join(map(str, cpus))
     done = await host.run(["taskset", "-pc", words, str(thread)], timeout_s=30)
     allowed = await allowed_cpus(host, thread)
     if not done.ok or set(allowed) != set(cpus):
         raise MachineFault(
-            f"{name}: the disk's thread was to run on CPUs {list(cpus)}, but the kernel says "
-            f"{list(allowed)} ({done.words()})"
+            f"{what} was to run on CPUs {list(cpus)}, but the kernel says {list(allowed)} "
+            f"({done.words()})"
         )
-    return {thread: list(allowed)}
+    return list(allowed)
 
 
 async def prove_placement(

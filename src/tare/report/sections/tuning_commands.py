@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 _ANY = "*"
+_NAMES = frozenset({"disk-volume-group"})
+"""Keys that only name what another key uses."""
 _NONE = "not offered"
 
 
@@ -93,6 +95,18 @@ _KNOWN: Mapping[tuple[str, str], Commands] = {
         "<cputune> <emulatorpin cpuset='CPUS'/>",
         "qm set VMID --affinity CPUS (binds all threads of the machine)",
         "QEMU's threads wait if other work runs on these CPUs.",
+    ),
+    ("vhost-cpus", _ANY): Commands(
+        "taskset -pc CPUS THREAD (of the threads vhost-PID)",
+        "taskset -pc CPUS THREAD (of the threads vhost-PID)",
+        "taskset -pc CPUS THREAD (of the threads vhost-PID)",
+        "Packets wait if other work runs on these CPUs; bind again after each start.",
+    ),
+    ("pin-vcpus", "off"): Commands(
+        "taskset -pc 0-N THREAD",
+        "<vcpu cpuset='0-N'>, without <vcpupin>",
+        "qm set VMID --delete affinity",
+        "vCPUs move between CPUs and lose what their caches hold.",
     ),
     ("disk-aio", _ANY): Commands(
         "-blockdev driver=file,aio={v},…",
@@ -244,6 +258,10 @@ _KNOWN: Mapping[tuple[str, str], Commands] = {
     ("guest-idle", "poll"): _guest(
         "idle=poll", "Each vCPU uses a host CPU all the time, at full power."
     ),
+    ("guest-idle", "haltpoll"): _guest(
+        "cpuidle_haltpoll.force=1",
+        "An idle vCPU uses its host CPU for longer; switch off the host's own halt polling.",
+    ),
     ("guest-idle", _ANY): _guest("idle={v}", "None known."),
     ("guest-huge-pages", _ANY): _guest(
         "transparent_hugepage={v}", "always may use more memory and stall to compact it."
@@ -284,7 +302,7 @@ def commands_for(keys: Mapping[str, Any]) -> Commands:
     Args:
         keys: The keys with their values, as in a study.
     """
-    found = [_for_key(key, value) for key, value in _flat(keys).items()]
+    found = [_for_key(key, value) for key, value in _flat(keys).items() if key not in _NAMES]
     if not found:
         return Commands("–", "–", "–", "–")
     return Commands(*("; ".join(dict.fromkeys(parts)) for parts in zip(*found, strict=True)))
