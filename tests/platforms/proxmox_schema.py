@@ -26,6 +26,58 @@ RIGHTS = {
     "VM.Config.Network": {"net0", "net1"},
 }
 DRIVE = re.compile(r"(ide|sata|scsi|virtio)\d+")
+_FLAG = r"[01]"
+_DISK = {
+    "aio": r"native|threads|io_uring",
+    "cache": r"none|writethrough|writeback|unsafe|directsync",
+    "discard": r"ignore|on",
+    "format": r"raw|qcow2|vmdk",
+    "import-from": r".+",
+    "media": r"cdrom|disk",
+    "size": r"\d+(\.\d+)?[KMGT]?",
+    **dict.fromkeys(("backup", "detect_zeroes", "replicate", "shared", "snapshot"), _FLAG),
+}
+_DISK_ONLY = {
+    "ide": {"ssd": _FLAG},
+    "sata": {"ssd": _FLAG},
+    "scsi": {"iothread": _FLAG, "queues": r"[2-9]|\d\d+", "ro": _FLAG, "ssd": _FLAG},
+    "virtio": {"iothread": _FLAG, "ro": _FLAG},
+}
+_CARDS = r"e1000(-82540em|-82544gc|-82545em|e)?|ne2k_pci|pcnet|rtl8139|virtio|vmxnet3"
+_CPU_SET = r"\d+(-\d+)?([,;]\d+(-\d+)?)*"
+FORMATS: dict[str, dict[str, str]] = {
+    "net": {
+        "model": _CARDS,
+        "bridge": r"[\w.-]+",
+        "firewall": _FLAG,
+        "link_down": _FLAG,
+        "macaddr": r"([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}",
+        "mtu": r"\d+",
+        "queues": r"\d+",
+        "rate": r"\d+(\.\d+)?",
+        "tag": r"\d+",
+    },
+    "cpu": {"cputype": r"[\w.-]+", "flags": r"[+-][\w-]+(;[+-][\w-]+)*", "hidden": _FLAG},
+    "numa": {
+        "cpus": _CPU_SET,
+        "hostnodes": _CPU_SET,
+        "memory": r"\d+",
+        "policy": r"preferred|bind|interleave",
+    },
+    **{kind: {"file": r"[^,]+", **_DISK, **own} for kind, own in _DISK_ONLY.items()},
+}
+"""The parts of values that have several, with what each may be; a part without a name is the first.
+Sources: qm(1), and PVE/QemuServer.pm and PVE/QemuServer/Drive.pm of qemu-server."""
+WORDS = {
+    "affinity": _CPU_SET,
+    "args": r".+",
+    "hugepages": r"any|2|1024",
+    "numa": _FLAG,
+    "scsihw": r"lsi|lsi53c810|virtio-scsi-pci|virtio-scsi-single|megasas|pvscsi",
+    "ostype": r"other|wxp|w2k|w2k3|w2k8|wvista|win7|win8|win10|win11|l24|l26|solaris",
+    "machine": r"(pc|q35|pc-i440fx-\d+\.\d+|pc-q35-\d+\.\d+|virt)(,.*)?",
+}
+"""Values that are one word."""
 NEW = re.compile(r"[^/:\s]+:(\d+(?:\.\d+)?)")
 """A disk that is to be made: a storage, and GiB ($NEW_DISK_RE of PVE/API2/Qemu.pm)."""
 
@@ -52,6 +104,7 @@ def check_settings(server: Server, given: dict[str, Any], who: str, path: str) -
     for key, value in given.items():
         if key in RANGES:
             _check_range(key, value)
+        check_format(key, str(value))
         if DRIVE.fullmatch(key):
             _check_drive(server, value, who, path)
         elif right := next((r for r, keys in RIGHTS.items() if key in keys), None):
@@ -72,6 +125,30 @@ def check_settings(server: Server, given: dict[str, Any], who: str, path: str) -
         if vnet not in server.vnets:
             raise ApiFault(500, f"bridge '{vnet}' does not exist")
         server.need(who, f"/sdn/zones/{server.vnets[vnet]['zone']}/{vnet}", "SDN.Use")
+
+
+def check_format(key: str, value: str) -> None:
+    """Refuse a value that is not of its key's format."""
+    if (word := WORDS.get(key)) is not None:
+        if not re.fullmatch(word, value):
+            raise wrong(**{key: f"value '{value}' does not have the format of {key}"})
+        return
+    kind = key.rstrip("0123456789")
+    parts = FORMATS.get(key) if key == "cpu" else FORMATS.get(kind) if kind != key else None
+    if parts is None:
+        return
+    first = next(iter(parts))
+    for number, part in enumerate(value.split(",")):
+        name, equals, text = part.partition("=")
+        if not equals or (number == 0 and name not in parts and kind != "net"):
+            name, text = first, part
+        elif kind == "net" and number == 0 and re.fullmatch(_CARDS, name):
+            # A model may be followed by its address: `virtio=AA:BB:…`.
+            name = "macaddr"
+        if name not in parts:
+            raise wrong(**{key: f"invalid format - format error {key}.{name}: not defined"})
+        if not re.fullmatch(parts[name], text):
+            raise wrong(**{key: f"invalid format - {name}: value '{text}' is not allowed"})
 
 
 def _check_range(key: str, value: Any) -> None:

@@ -98,7 +98,7 @@ def test_the_section_separates_what_to_change_from_what_not(tmp_path: Path) -> N
     assert "aio=native" in change["qemu"]
     assert "io='native'" in change["libvirt"]
     assert change["proxmox"] == "qm set VMID --scsi0 STORAGE:VOLUME,aio=native"
-    assert "native needs cache none" in change["risk"]
+    assert "Needs cache none" in change["risk"]
     avoid = rows(data, "tuning-avoid")
     assert avoid["disk-cache: none → unsafe"]["why"] == "no metric changes by more than 2 %"
     undecided = rows(data, "tuning-undecided")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from tare.units import parse_duration, parse_size
+
 _ANY = "*"
 _NAMES = frozenset({"disk-volume-group"})
 """Keys that only name what another key uses."""
@@ -28,8 +30,11 @@ def _alike(text: str, risk: str) -> Commands:
     return Commands(text, text, text, risk)
 
 
-def _by_arguments(option: str, libvirt: str, risk: str) -> Commands:
-    return Commands(option, libvirt, f"qm set VMID --args '{option}'", risk)
+def _by_arguments(option: str, risk: str, libvirt: str = "") -> Commands:
+    """Return commands for what Proxmox, and libvirt by default, only pass on to QEMU."""
+    words = " ".join(f"<qemu:arg value='{word}'/>" for word in option.split())
+    passed = libvirt or f"<qemu:commandline> {words}"
+    return Commands(option, passed, f"qm set VMID --args '{option}'", risk)
 
 
 def _guest(argument: str, risk: str) -> Commands:
@@ -74,7 +79,8 @@ _KNOWN: Mapping[tuple[str, str], Commands] = {
     ),
     ("nic-offloads", "off"): Commands(
         "-device virtio-net-pci,csum=off,gso=off,host_tso4=off,guest_tso4=off,…",
-        "<driver> <host csum='off' gso='off' tso4='off'/> <guest csum='off' tso4='off'/>",
+        "<interface> <driver> <host csum='off' gso='off' tso4='off'/> "
+        "<guest csum='off' tso4='off'/>",
         "in the guest: ethtool -K eth0 tx off tso off gso off gro off",
         "The guest's CPU cuts and checks every packet.",
     ),
@@ -96,24 +102,27 @@ _KNOWN: Mapping[tuple[str, str], Commands] = {
         "qm set VMID --affinity CPUS (binds all threads of the machine)",
         "QEMU's threads wait if other work runs on these CPUs.",
     ),
-    ("vhost-cpus", _ANY): Commands(
-        "taskset -pc CPUS THREAD (of the threads vhost-PID)",
-        "taskset -pc CPUS THREAD (of the threads vhost-PID)",
-        "taskset -pc CPUS THREAD (of the threads vhost-PID)",
+    ("vhost-cpus", _ANY): _alike(
+        "taskset -pc CPUS THREAD (for each thread named vhost-PID)",
         "Packets wait if other work runs on these CPUs; bind again after each start.",
     ),
     ("pin-vcpus", "off"): Commands(
         "taskset -pc 0-N THREAD",
-        "<vcpu cpuset='0-N'>, without <vcpupin>",
+        "<vcpu cpuset='0-N'/> (and no vcpupin)",
         "qm set VMID --delete affinity",
         "vCPUs move between CPUs and lose what their caches hold.",
+    ),
+    ("disk-aio", "native"): Commands(
+        "-blockdev driver=file,aio=native,cache.direct=on,…",
+        _DRIVER.format("io='native' cache='none'"),
+        _SCSI0.format("aio=native"),
+        "Needs cache none or directsync.",
     ),
     ("disk-aio", _ANY): Commands(
         "-blockdev driver=file,aio={v},…",
         _DRIVER.format("io='{v}'"),
         _SCSI0.format("aio={v}"),
-        "native needs cache none or directsync; io_uring needs Linux 5.1 and no seccomp filter "
-        "against it.",
+        "io_uring needs Linux 5.1 and no seccomp filter against it.",
     ),
     ("disk-cache", "unsafe"): Commands(
         "-drive …,cache=unsafe",
@@ -142,7 +151,6 @@ _KNOWN: Mapping[tuple[str, str], Commands] = {
     ),
     ("disk-bus", "nvme"): _by_arguments(
         "-device nvme,serial=1,drive=…",
-        "<qemu:commandline> with QEMU's option",
         "No iothread; no live migration with some versions of QEMU.",
     ),
     ("disk-bus", "ahci"): Commands(
@@ -169,10 +177,16 @@ _KNOWN: Mapping[tuple[str, str], Commands] = {
         "qm disk move VMID scsi0 local-lvm",
         "The disk's size is reserved on the host; files are easier to copy.",
     ),
+    ("disk-format", "block"): Commands(
+        "-blockdev driver=host_device,filename=/dev/DEVICE,…",
+        "<disk type='block'> <source dev='/dev/DEVICE'/>",
+        "qm set VMID --scsi0 /dev/DEVICE",
+        "The disk's size is reserved on the host; files are easier to copy.",
+    ),
     ("disk-format", _ANY): Commands(
-        "-blockdev driver={v},…",
-        "<disk type='block'>",
-        "qm disk move VMID scsi0 STORAGE --format raw",
+        "qemu-img convert -O {v} DISK DISK.{v}",
+        _DRIVER.format("type='{v}'"),
+        "qm disk move VMID scsi0 STORAGE --format {v}",
         "The disk's size is reserved on the host.",
     ),
     ("disk-queues", _ANY): Commands(
@@ -195,8 +209,8 @@ _KNOWN: Mapping[tuple[str, str], Commands] = {
     ),
     ("mlock", "on"): _by_arguments(
         "-overcommit mem-lock=on",
-        "<memoryBacking> <locked/>",
         "The memory cannot be swapped; the host may run out of it.",
+        "<memoryBacking> <locked/>",
     ),
     ("numa-node", _ANY): Commands(
         "-object memory-backend-ram,host-nodes={v},policy=bind,…",
@@ -215,17 +229,16 @@ _KNOWN: Mapping[tuple[str, str], Commands] = {
     ),
     ("cpu-features", _ANY): Commands(
         "-cpu MODEL,{v}",
-        "<cpu> <feature policy='require' or 'disable' name='…'/>",
+        "<cpu mode='host-model'> {features}",
         "qm set VMID --args '-cpu MODEL,{v}' (replaces --cpu)",
         _MIGRATION,
     ),
     ("halt-poll", _ANY): _alike(
-        "on the host, in ns: echo … > /sys/module/kvm/parameters/halt_poll_ns",
+        "on the host: echo {ns} > /sys/module/kvm/parameters/halt_poll_ns",
         "Holds for all machines of the host; polling uses CPU time and power.",
     ),
     ("cpu-pm", "on"): _by_arguments(
         "-overcommit cpu-pm=on",
-        "<qemu:commandline> with QEMU's option",
         "An idle machine keeps its CPUs: only for pinned CPUs that nothing else uses.",
     ),
     ("enlightenments.hyperv", "on"): Commands(
@@ -236,7 +249,7 @@ _KNOWN: Mapping[tuple[str, str], Commands] = {
     ),
     ("enlightenments.kvmclock", "off"): Commands(
         "-cpu MODEL,kvmclock=off,kvmclock-stable-bit=off",
-        "<clock> <timer name='kvmclock' present='no'/>",
+        "<clock offset='utc'> <timer name='kvmclock' present='no'/>",
         "qm set VMID --args '-cpu MODEL,kvmclock=off' (replaces --cpu)",
         "The guest's time depends on a stable TSC of the host.",
     ),
@@ -279,11 +292,14 @@ _KNOWN: Mapping[tuple[str, str], Commands] = {
         "-smp {v}", "<vcpu>{v}</vcpu>", "qm set VMID --cores {v}", "The host's CPUs are shared."
     ),
     ("shape.memory", _ANY): Commands(
-        "-m {v}", "<memory>{v}</memory>", "qm set VMID --memory MIB", "Memory of the host."
+        "-m {mib}",
+        "<memory unit='MiB'>{mib}</memory>",
+        "qm set VMID --memory {mib}",
+        "Memory of the host.",
     ),
     ("threads", _ANY): Commands(
         "-accel tcg,thread={v}",
-        "<qemu:commandline> with QEMU's option",
+        "<qemu:commandline> <qemu:arg value='-accel'/> <qemu:arg value='tcg,thread={v}'/>",
         _NONE,
         "Only for emulated processors.",
     ),
@@ -324,7 +340,21 @@ def _for_key(key: str, value: Any) -> Commands:
     known = _KNOWN.get((key, word)) or _KNOWN.get((key, _ANY))
     if known is None:
         return Commands(f"see `tare study {key}`", "–", "–", "not known to Tare")
-    return Commands(*(text.replace("{v}", word) for text in known))
+    filled = {"{v}": word}
+    if key == "halt-poll":
+        filled["{ns}"] = str(round(parse_duration(value) * 1e9))
+    elif key == "shape.memory":
+        filled["{mib}"] = str(parse_size(value) >> 20)
+    elif key == "cpu-features":
+        filled["{features}"] = " ".join(map(_libvirt_feature, value))
+    for name, text in filled.items():
+        known = Commands(*(each.replace(name, text) for each in known))
+    return known
+
+
+def _libvirt_feature(feature: str) -> str:
+    policy = "disable" if feature.startswith("-") else "require"
+    return f"<feature policy='{policy}' name='{feature[1:]}'/>"
 
 
 def _word(value: Any) -> str:
