@@ -113,7 +113,9 @@ def message_of(detail: ErrorDetails) -> str:
     }
     if kind in bounds:
         words, name = bounds[kind]
-        return f"must be {words} {context[name]}, not {shown(value)}" + _of_percent(context, value)
+        return f"must be {words} {context[name]}, not {shown(value)}" + _share_of_percent(
+            context, value
+        )
     return _form(kind, context, value) or OTHER_KIND.format(shown(value))
 
 
@@ -127,7 +129,7 @@ def _as_share(family: str, value: object) -> str:
     return f"; write it as a share, {float(percentage[1]) / 100:g}"
 
 
-def _of_percent(context: Mapping[str, Any], value: object) -> str:
+def _share_of_percent(context: Mapping[str, Any], value: object) -> str:
     """Return the share that is meant by a number of percent where shares below 1 are wanted."""
     most = context.get("lt", context.get("le", 2))
     if most > 1 or not isinstance(value, int | float) or not 1 < value < 100:

@@ -99,7 +99,7 @@ def _parse_text(text: str, units: dict[str, Any], help_text: str) -> float:
         raise ValueError(f"{_shown(text)} is not a quantity; {help_text}")
     number, unit = match.groups()
     if unit and unit not in units:
-        near = _near(unit, units)
+        near = _closest_unit(unit, units)
         meant = f"; did you mean '{number}{near}'?" if near else ""
         raise ValueError(f"{_shown(text)}: unknown unit {_shown(unit)}; {help_text}{meant}")
     # Dividing by the exact inverse keeps "68us" equal to the literal 68e-6.
@@ -109,7 +109,7 @@ def _parse_text(text: str, units: dict[str, Any], help_text: str) -> float:
     return float(number) * scale
 
 
-def _near(unit: str, units: Iterable[str]) -> str:
+def _closest_unit(unit: str, units: Iterable[str]) -> str:
     """Return the unit that was probably meant: ``MiB`` for ``mib`` and ``M``; empty if unclear."""
     folded = unit.casefold()
     same = [each for each in units if each.casefold() == folded]

@@ -99,7 +99,7 @@ def test_p_is_the_share_of_shuffles_of_any_sequence_and_what_is_constant_has_non
     assert close(found, plain(rows, 0.999, 0, 1999))
     assert {change.sequence for change in found} == {0, 1}
     expected = searched(rows, 4, 1999)
-    places, p = divisive._of_part(np.array(rows), 4)
+    places, p = divisive._greatest_changes(np.array(rows), 4)
     assert list(zip(places, p, strict=True)) == [pytest.approx(each) for each in expected]
     assert p[2] == 1
 

@@ -46,15 +46,17 @@ def test_each_boot_has_one_value_of_its_series(part: int | None) -> None:
     boots = ["a", "b", "a", "c", "c", "d", "e", "e", "f", "b"]
     series = [rng.random(size) + 1 for size in sizes]
     series[2][:] = 0  # Without a level there is nothing to be slower than.
-    found = unsteady._by_boot(series, boots, part)
+    found = unsteady._slowdowns_by_boot(series, boots, part)
     expected = found_by_hand([each.tolist() for each in series], boots, part)
     assert found.tolist() == pytest.approx(expected, rel=1e-12)
     assert len(expected) == 6
 
 
 def test_a_series_of_three_has_no_quarters() -> None:
-    assert unsteady._by_boot([np.ones(3)], ["a"], 4).size == 0
-    assert unsteady._by_boot([np.array([4.0, 1.0, 2.0, 2.0])], ["a"], 16).tolist() == [1.0]
+    assert unsteady._slowdowns_by_boot([np.ones(3)], ["a"], 4).size == 0
+    assert unsteady._slowdowns_by_boot([np.array([4.0, 1.0, 2.0, 2.0])], ["a"], 16).tolist() == [
+        1.0
+    ]
 
 
 @pytest.mark.parametrize(("boots", "believed"), [(5, False), (6, True)])

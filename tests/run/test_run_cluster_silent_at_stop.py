@@ -61,7 +61,7 @@ class Silent(PretendedMember):
 class Up(RunningCluster):
     """A cluster that is up once its daemons were started."""
 
-    async def _until_up(self, until: float) -> None:
+    async def _await_up(self, until: float) -> None:
         pass
 
 
@@ -88,7 +88,7 @@ async def test_a_run_that_is_to_stop_now_waits_for_neither_logs_nor_daemons(
 ) -> None:
     cluster, events = silent(), list[Any]()
     monkeypatch.setattr(batches, "LEAVING_S", SOON_S)
-    monkeypatch.setattr(batches, "_inside", lambda *_: cluster)
+    monkeypatch.setattr(batches, "_own_cluster", lambda *_: cluster)
     machine = cluster.master.machine
     context = SimpleNamespace(log=events, folder=RunFolder(tmp_path))
     batch = SimpleNamespace(

@@ -23,7 +23,7 @@ from tare.agent.client import Outcome
 from tare.errors import WorkloadFault
 from tare.run.cells.placement import BatchPlacement
 from tare.run.topologies.peers import shared_out
-from tare.run.topologies.proxied_cell import ProxiedMachines, _while_serving
+from tare.run.topologies.proxied_cell import ProxiedMachines, _run_while_serving
 from tare.study.planning.host_cpus import HostCpus
 
 STUDY = """
@@ -223,13 +223,13 @@ async def served(seconds: float) -> Outcome:
 
 async def test_a_server_that_ends_is_named_with_its_reason() -> None:
     proxy, origin = Server(WorkloadFault("haproxy ended; its last words: no memory")), Server()
-    working = asyncio.ensure_future(_while_serving(served(60), {"the proxy": proxy}))  # type: ignore[dict-item]
+    working = asyncio.ensure_future(_run_while_serving(served(60), {"the proxy": proxy}))  # type: ignore[dict-item]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     proxy.end()
     with pytest.raises(WorkloadFault, match=r"^the proxy: haproxy ended; .* no memory$"):
         await working
-    working = asyncio.ensure_future(_while_serving(served(60), {"the origin": origin}))  # type: ignore[dict-item]
+    working = asyncio.ensure_future(_run_while_serving(served(60), {"the origin": origin}))  # type: ignore[dict-item]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     origin.end()
@@ -238,7 +238,7 @@ async def test_a_server_that_ends_is_named_with_its_reason() -> None:
 
 
 async def test_the_result_is_returned_when_servers_keep_running() -> None:
-    outcome = await _while_serving(served(0), {"the proxy": Server()})  # type: ignore[dict-item]
+    outcome = await _run_while_serving(served(0), {"the proxy": Server()})  # type: ignore[dict-item]
     assert outcome.value == {"done": 1}
 
 
@@ -247,7 +247,7 @@ async def test_a_load_that_fails_by_itself_says_so() -> None:
         raise WorkloadFault("no request succeeded")
 
     with pytest.raises(WorkloadFault, match="no request succeeded"):
-        await _while_serving(failing(), {"the proxy": Server()})  # type: ignore[dict-item]
+        await _run_while_serving(failing(), {"the proxy": Server()})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(

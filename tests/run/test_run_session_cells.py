@@ -102,8 +102,8 @@ def test_the_last_boot_of_a_computer_is_that_of_the_session_begun_last() -> None
         ))
         for number, began, booted in ((1, 20.0, "later"), (2, 10.0, "earlier"))
     )  # fmt: skip
-    assert carrier(fold_of(first, second))._before("metal") == "later"
-    assert carrier(fold_of(first, second))._before("kvm") == ""
+    assert carrier(fold_of(first, second))._previous_boot_text("metal") == "later"
+    assert carrier(fold_of(first, second))._previous_boot_text("kvm") == ""
 
 
 @pytest.mark.parametrize(("reboots", "by_itself"), [((1, 1), True), ((1, 0), False)])

@@ -59,7 +59,7 @@ def arm_verdict(
     parts = []
     for word in ("worse", "better"):
         if of[word]:
-            which = _which(of[word], effects) if len(of[word]) > 1 else ""
+            which = _bracketed_metrics(of[word], effects) if len(of[word]) > 1 else ""
             parts.append(
                 f"{word} in {_count(of[word], effects)}{which}{_extreme(of[word], len(effects))}"
             )
@@ -69,7 +69,9 @@ def arm_verdict(
         ("preliminary", of["preliminary"], ""),
     ):
         if found:
-            parts.append(f"{word} in {_count(found, effects)}{_which(found, effects)}{rest}")
+            parts.append(
+                f"{word} in {_count(found, effects)}{_bracketed_metrics(found, effects)}{rest}"
+            )
     name = marked(arm, emulated=emulated)
     results = ", ".join(parts) if parts else "no headline metric was measured in shared blocks"
     return ArmVerdict(
@@ -104,7 +106,7 @@ def aa_notes(
         alone: The same against the baseline by itself; empty where the twin does not count.
         level: Familywise error of the A/A pair.
     """
-    differences = "; ".join(f"{described(e.key)}, {_apart(e)}" for e in failed[:3])
+    differences = "; ".join(f"{described(e.key)}, {_difference_text(e)}" for e in failed[:3])
     more = f" and {len(failed) - 3} more" if len(failed) > 3 else ""
     text = (
         f"The A/A pair failed: {failed[0].arm} and {failed[0].baseline} are identical but differ "
@@ -126,7 +128,7 @@ def aa_notes(
     return [text, f"Verdicts with and without the twin's boots: {'; '.join(changed[:5])}{rest}."]
 
 
-def _apart(effect: Effect) -> str:
+def _difference_text(effect: Effect) -> str:
     """Return how far two arms are apart: as a cost, or as a difference where there is no ratio."""
     if effect.scale == "difference":
         return f"difference {format_quantity(effect.estimate, effect.unit)}"
@@ -138,7 +140,7 @@ def _count(some: Sequence[Effect], every: Sequence[Effect]) -> str:
     return f"all {len(every)}" if len(some) == len(every) > 1 else f"{len(some)} of {len(every)}"
 
 
-def _which(some: Sequence[Effect], every: Sequence[Effect]) -> str:
+def _bracketed_metrics(some: Sequence[Effect], every: Sequence[Effect]) -> str:
     """Return the metrics that some effects are of, in brackets; nothing where it is all."""
     if len(some) == len(every):
         return ""
@@ -223,7 +225,7 @@ def notes_on(runs: Sequence[RunData], blocks: int, level: float) -> tuple[str, .
                     f"{len(run.cells)}; what they observed does not count."
                 )
         notes += [
-            _elsewhere(platform, run.baseline)
+            _platform_sentence(platform, run.baseline)
             for platform in run.platforms
             if platform.usable and platform.mark and not platform.mark.startswith(ITSELF)
         ]
@@ -295,7 +297,7 @@ def _broken(run: str, each: Break) -> str:
     )
 
 
-def _elsewhere(platform: PlatformResult, baseline: str) -> str:
+def _platform_sentence(platform: PlatformResult, baseline: str) -> str:
     if platform.arm != baseline:
         return f"{platform.arm} ran {platform.mark}."
     return f"The baseline {baseline} ran {platform.mark}; all ratios are to that."

@@ -115,7 +115,7 @@ def _check(file: Path) -> None:
     from tare.platforms.certificates.model import contradictions, read_certificate
 
     about = read_certificate(file)
-    _one_line(_title(about))
+    _print_line(_title(about))
     _print_results(about.results)
     differs = contradictions(about)
     for sentence in differs:
@@ -132,22 +132,22 @@ def _title(about: Certificate) -> str:
 
 def _print_results(results: Results) -> None:
     cases = ", ".join(f"{count} {outcome}" for outcome, count in results.cases.items())
-    _one_line(f"cases: {cases}")
+    _print_line(f"cases: {cases}")
     for arm, ends in results.cells.items():
         counts = ", ".join(f"{count} {end}" for end, count in ends.items())
-        _one_line(f"cells of {arm}: {counts}")
+        _print_line(f"cells of {arm}: {counts}")
     for title, listed in (
         ("declared but not found", results.lacking),
         ("made but not declared", results.undeclared),
         ("left out", results.left_out),
     ):
         for each in listed:
-            _one_line(f"{title}: {each}")
+            _print_line(f"{title}: {each}")
     if results.leftovers:
         print_line(f"left behind: {results.leftovers} resources; run `tare clean`", "red")
     print_line("passes" if results.passes else "does not pass")
 
 
-def _one_line(text: str) -> None:
+def _print_line(text: str) -> None:
     """Print text of a certificate on one line, so that it cannot forge lines of Tare's output."""
     print_line(plain_line(text, _LONGEST), wrapped=False)

@@ -37,7 +37,7 @@ def values(context: typer.Context, typed: str) -> list[str]:
     folder, _, begun = typed.rpartition(".")
     before = f"{folder}." if folder else ""
     found: dict[str, bool] = dict.fromkeys(_models(data, folder), False)
-    here = _at(data, folder)
+    here = _value_at(data, folder)
     if isinstance(here, Mapping):
         found |= {str(key): isinstance(value, Mapping) for key, value in here.items()}
     if not folder:
@@ -83,7 +83,7 @@ def _section(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _at(data: Mapping[str, Any], folder: str) -> Any:
+def _value_at(data: Mapping[str, Any], folder: str) -> Any:
     here: Any = data
     for part in folder.split(".") if folder else ():
         here = here.get(part) if isinstance(here, Mapping) else None

@@ -82,7 +82,7 @@ def up(
         size = parse_size(memory)
     except ValueError as error:
         raise InputError(f"--memory {memory}: {error}") from error
-    own = _own(xen, kernel, qemu)
+    own = _checked_files(xen, kernel, qemu)
     options = LabOptions(
         hypervisor=hypervisor.value,
         cpus=cpus if cpus is not None else 1 if deterministic else 2,
@@ -103,7 +103,7 @@ def up(
     print("stop it with `tare lab down`")
 
 
-def _own(xen: str, kernel: str, qemu: str) -> dict[str, str]:
+def _checked_files(xen: str, kernel: str, qemu: str) -> dict[str, str]:
     """Return the user's own files that were named, after checking them."""
     from tare.study.reading.own_files import kernel_file, program_file, xen_file
 

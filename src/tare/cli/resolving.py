@@ -53,7 +53,7 @@ def resolvable_differences(
     if study.sessions is None:
         return describe_detectable(known.basis(), plans)
     within = describe_detectable(known.basis(), plans) if _within_a_boot(study) else []
-    return list(dict.fromkeys((*within, *_over(study, known, plans))))
+    return list(dict.fromkeys((*within, *_rounds_note(study, known, plans))))
 
 
 def advice_for(study: Study, pilot: RunData) -> tuple[Advice, ...]:
@@ -66,11 +66,11 @@ def advice_for(study: Study, pilot: RunData) -> tuple[Advice, ...]:
     advices = advise(pilot, study.blocks.precision, study.confidence)
     if study.sessions is None or pilot.sessions:
         return advices
-    across = set(_across_boots(study))
+    across = set(_arms_of_other_boots(study))
     return tuple(each for each in advices if each.arm not in across)
 
 
-def _across_boots(study: Study) -> list[str]:
+def _arms_of_other_boots(study: Study) -> list[str]:
     """Return the arms that are compared with a baseline of another boot."""
     from tare.study.model.sessions import boot_of
 
@@ -80,13 +80,13 @@ def _across_boots(study: Study) -> list[str]:
 
 def _within_a_boot(study: Study) -> bool:
     """Return whether some arm other than a baseline's twin is compared block by block."""
-    across = set(_across_boots(study))
+    across = set(_arms_of_other_boots(study))
     bases = {study.baseline, *study.own_baselines.values()}
     left = set(study.arms) - across - bases
     return any(study.arms[arm].twin_of is None for arm in left)
 
 
-def _over(study: Study, known: _Known, plans: Plans) -> list[str]:
+def _rounds_note(study: Study, known: _Known, plans: Plans) -> list[str]:
     """Return the note on arms of different boots, which are compared over rounds."""
     from tare.analysis.effects.resolving import (
         BLOCKS_OF_SPREAD,

@@ -61,7 +61,7 @@ def repair_stream(path: Path) -> Repaired:
         # Any crash may leave an incomplete last line, which resuming removes.
         return Repaired(kept, 0)
     written = 0 if chain.seal is None else chain.seal.seq + 1
-    original = _aside(path)
+    original = _path_for_original(path)
     os.link(path, original)
     put(path, b"".join(line + b"\n" for line in whole[:kept]))
     seal_path(path).unlink(missing_ok=True)
@@ -92,7 +92,7 @@ def _wrong(path: Path, number: int, line: bytes, chain: Chain) -> str:
     return ""
 
 
-def _aside(path: Path) -> Path:
+def _path_for_original(path: Path) -> Path:
     number = len(kept_originals(path)) + 1
     while (free := path.with_name(f"{path.stem}.{DAMAGED}-{number}{path.suffix}")).exists():
         number += 1

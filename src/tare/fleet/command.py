@@ -146,7 +146,7 @@ async def run_on_cluster(
     require_allowed(study, Path(source.path), allowed=host_access)
     async with cluster_of(choice, study) as cluster:
         hosts = await _wanted(cluster, study)
-        how = _how(study, hosts, choice)
+        how = _choose_way(study, hosts, choice)
         folder = create_folder(out)
         fold = Fold()
         chosen = seed if seed is not None else study.seed
@@ -312,7 +312,7 @@ async def _wanted(cluster: Cluster, study: Study) -> dict[str, str]:
     return {name: workers[name] for name in wanted or sorted(workers)}
 
 
-def _how(study: Study, hosts: dict[str, str], choice: ClusterChoice) -> Way:
+def _choose_way(study: Study, hosts: dict[str, str], choice: ClusterChoice) -> Way:
     if study.spread is not None:
         return study.spread.how
     if _bound(study):

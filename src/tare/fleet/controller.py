@@ -283,7 +283,7 @@ class Controller:
                 if isinstance(message.event, CellFinished):
                     self._retries[attempt.host].measured()
                 if isinstance(message.event, BlockFinished):
-                    await self._after(message.event.block, attempt)
+                    await self._decide_after(message.event.block, attempt)
             case FilePiece():
                 receive(message, self._folder.path)
             case Progress():
@@ -291,7 +291,7 @@ class Controller:
             case _:
                 pass
 
-    async def _after(self, block: int, attempt: Attempt) -> None:
+    async def _decide_after(self, block: int, attempt: Attempt) -> None:
         """Decide after a block, and send its host the next one."""
         self._deal.done(block, attempt.host)
         self._end_block(block)

@@ -114,12 +114,12 @@ class Site:
         try:
             await self._measure(assignment)
         except (HostChanged, FilesMissing) as error:
-            self._say(Ended(reason=error.message, hint=error.hint, final=True))
+            self._write(Ended(reason=error.message, hint=error.hint, final=True))
         except TareError as error:
             taken = isinstance(error, HostHeld)
-            self._say(Ended(reason=error.message, hint=error.hint, taken=taken))
+            self._write(Ended(reason=error.message, hint=error.hint, taken=taken))
         else:
-            self._say(Ended())
+            self._write(Ended())
         finally:
             listening.cancel()
 
@@ -135,7 +135,7 @@ class Site:
             decide=_never,
             subscribers=(self._happened,),
             on_progress=self._progress,
-            say=lambda sentence: self._say(Notice(sentence=sentence)),
+            say=lambda sentence: self._write(Notice(sentence=sentence)),
         ) as setup:
             for _, added in study_additions(setup, study):
                 require_here(added.files.values())
@@ -168,12 +168,12 @@ class Site:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _happened(self, record: Record) -> None:
-        self._say(Happened(event=record.event))
+        self._write(Happened(event=record.event))
 
     def _progress(self, cell: str, done: float, fields: Mapping[str, Any]) -> None:
-        self._say(Progress(cell=cell, done=done, fields=dict(fields)))
+        self._write(Progress(cell=cell, done=done, fields=dict(fields)))
 
-    def _say(self, message: Message) -> None:
+    def _write(self, message: Message) -> None:
         self._out.write(message.model_dump_json() + "\n")
         self._out.flush()
 

@@ -73,7 +73,7 @@ _GPUS = "/proc/driver/nvidia/gpus"
 _MOUNTS = "/proc/mounts"
 
 
-def _in_shell(patterns: Iterable[str], root: str) -> str:
+def _shell_patterns(patterns: Iterable[str], root: str) -> str:
     return " ".join(f"{root}{pattern}" for pattern in patterns)
 
 
@@ -105,12 +105,12 @@ group() {{
 printf '%s\n' $root{CPU}/cpu[0-9]*
 groups mounts
 {{
-  for file in {_in_shell(_OF_ALL, "$root")}; do printf '%s\000' $file; done
+  for file in {_shell_patterns(_OF_ALL, "$root")}; do printf '%s\000' $file; done
   for file in {" ".join(_OF_EACH)}; do printf '%s\000' $root{CPU}/cpu[0-9]*/$file; done
   groups each
   each /sys/fs/cgroup; each /sys/fs/cgroup/cpuset; each /dev/cpuset
 }} | xargs -0 grep -asH ""
-grep -asHoE '^({"|".join(_IN_PART.values())})' {_in_shell(_IN_PART, "$root")}
+grep -asHoE '^({"|".join(_IN_PART.values())})' {_shell_patterns(_IN_PART, "$root")}
 grep -asH -m 2 -E '^{_PROCESSOR}' $root/proc/cpuinfo
 for gpu in $root{_GPUS}/*/numa_status; do
   while read -r word number; do
@@ -489,7 +489,7 @@ class _Reading:
         most = self._frequencies(cpus, "cpufreq/cpuinfo_max_freq", 1000)
         capacity = {cpu: self._number(f"{CPU}/cpu{cpu}/cpu_capacity") for cpu in cpus}
         if all(base[cpu] for cpu in cpus if most[cpu]):
-            for group in _by(base).values():
+            for group in _cpus_by_value(base).values():
                 slowest = min(most[cpu] for cpu in group)
                 # A higher turbo frequency of favoured cores does not make them another kind.
                 if max(most[cpu] for cpu in group) < slowest * _ALIKE:
@@ -514,7 +514,7 @@ class _Reading:
         return Cpuset.found(self._files)
 
 
-def _by(values: Mapping[int, int]) -> dict[int, list[int]]:
+def _cpus_by_value(values: Mapping[int, int]) -> dict[int, list[int]]:
     groups: dict[int, list[int]] = {}
     for cpu, value in values.items():
         groups.setdefault(value, []).append(cpu)

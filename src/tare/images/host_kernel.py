@@ -127,7 +127,7 @@ async def find_host_image(host: Host) -> HostImage:
         head = await _part(host, path, 0, _HEAD)
         if version_of(head) == release:
             return HostImage(release, path)
-        if path.endswith(".efi") and (found := await _in_unified(host, path, head, release)):
+        if path.endswith(".efi") and (found := await _unified_kernel(host, path, head, release)):
             return found
         if head.startswith(b"\x7fELF") and path.endswith(release):
             return HostImage(release, path)
@@ -163,7 +163,7 @@ async def _part(host: Host, path: str, offset: int, size: int) -> bytes:
     return (await host.run(argv, timeout_s=_READ_S)).stdout
 
 
-async def _in_unified(host: Host, path: str, head: bytes, release: str) -> HostImage | None:
+async def _unified_kernel(host: Host, path: str, head: bytes, release: str) -> HostImage | None:
     """Return the kernel in a unified kernel image where that is of the version."""
     sections = unified_sections(head)
     if ".linux" not in sections:

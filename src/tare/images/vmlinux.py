@@ -123,7 +123,7 @@ class _Decompressor(Protocol):
     def decompress(self, data: bytes, /) -> bytes: ...
 
 
-def _whole(decompressor: _Decompressor, payload: bytes) -> bytes:
+def _decompress_all(decompressor: _Decompressor, payload: bytes) -> bytes:
     # The kernel's build appends the uncompressed size, so bytes after the stream's end are normal.
     kernel = decompressor.decompress(payload)
     if not decompressor.eof:
@@ -132,19 +132,19 @@ def _whole(decompressor: _Decompressor, payload: bytes) -> bytes:
 
 
 def _xz(payload: bytes) -> bytes:
-    return _whole(lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_KERNEL), payload)
+    return _decompress_all(lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_KERNEL), payload)
 
 
 def _lzma(payload: bytes) -> bytes:
-    return _whole(lzma.LZMADecompressor(lzma.FORMAT_ALONE, _MOST_KERNEL), payload)
+    return _decompress_all(lzma.LZMADecompressor(lzma.FORMAT_ALONE, _MOST_KERNEL), payload)
 
 
 def _gzip(payload: bytes) -> bytes:
-    return _whole(zlib.decompressobj(wbits=31), payload)
+    return _decompress_all(zlib.decompressobj(wbits=31), payload)
 
 
 def _bzip2(payload: bytes) -> bytes:
-    return _whole(bz2.BZ2Decompressor(), payload)
+    return _decompress_all(bz2.BZ2Decompressor(), payload)
 
 
 def _lz4(payload: bytes) -> bytes:
@@ -182,7 +182,7 @@ def _zstd(payload: bytes) -> bytes:
 
     limits = zstandard.ZstdDecompressor(max_window_size=_MOST_WINDOW)
     try:
-        return _whole(limits.decompressobj(), payload)
+        return _decompress_all(limits.decompressobj(), payload)
     except zstandard.ZstdError as error:
         raise ValueError(str(error)) from error
 

@@ -215,7 +215,7 @@ async def lab_up(
         InputError: apt or QEMU is missing, or there is too little memory or disk.
         MachineFault: It did not boot, or runs another hypervisor than it should.
     """
-    boot = partial(_up, context, options, workdir, tell=tell, cpus=cpus)
+    boot = partial(_boot, context, options, workdir, tell=tell, cpus=cpus)
     try:
         return await boot(timeout_s=min(FIRST_BOOT_S, timeout_s))
     except MachineFault as fault:
@@ -226,7 +226,7 @@ async def lab_up(
     return await boot(timeout_s=timeout_s)
 
 
-async def _up(
+async def _boot(
     context: Context,
     options: LabOptions,
     workdir: Path,

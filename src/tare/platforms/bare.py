@@ -215,7 +215,7 @@ class Bare(Platform[BareOptions]):
                 context.host,
                 context.ledger,
                 [
-                    *_inside(context, kept),
+                    *_group_prefix(context, kept),
                     *scheduled.around([*around, str(context.host_agent), "serve"], threads=True),
                 ],
                 log=log,
@@ -299,7 +299,7 @@ async def _kept(
     return group, {"memory": group.record}
 
 
-def _inside(context: Context, kept: MemoryGroup | None) -> list[str]:
+def _group_prefix(context: Context, kept: MemoryGroup | None) -> list[str]:
     """Return what comes before a command that is to begin in the group."""
     if kept is None:
         return []

@@ -48,7 +48,7 @@ class ScheduledOptions(PlatformOptions):
         return cls.within(wanted)
 
     @model_serializer(mode="wrap")
-    def _only_what_is_asked(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _omit_unset(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what stays as it is on the host, so that a report shows what was chosen."""
         values: dict[str, Any] = usual(self)
         for name, group in self:

@@ -32,7 +32,7 @@ class Like:
 
 def alike(comparison: Comparison, reference: Reference) -> tuple[Like, ...]:
     """Return each arm of the source with the run's that are like it, or why there is none."""
-    return tuple(_like(comparison, *each) for each in reference.arms.items())
+    return tuple(_match_arm(comparison, *each) for each in reference.arms.items())
 
 
 def counterparts_of(
@@ -72,7 +72,7 @@ def _found(comparison: Comparison, published: PublishedArm) -> list[str]:
     ]
 
 
-def _like(comparison: Comparison, name: str, published: PublishedArm) -> Like:
+def _match_arm(comparison: Comparison, name: str, published: PublishedArm) -> Like:
     found = _found(comparison, published)
     own = tuple(arm for arm in found if not _spec(comparison, arm).get("twin_of"))
     if own:

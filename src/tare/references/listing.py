@@ -49,11 +49,11 @@ NOTHING = "–"
 def listing() -> str:
     """Return the page as Markdown."""
     laid_out = (load_reference(name) for name in known_references())
-    parts = ("\n".join(_of_source(each)) for each in laid_out if each.exhibits)
+    parts = ("\n".join(_source_lines(each)) for each in laid_out if each.exhibits)
     return "\n".join([HEAD, *parts])
 
 
-def _of_source(reference: Reference) -> Iterator[str]:
+def _source_lines(reference: Reference) -> Iterator[str]:
     yield f"## {reference.reference}: {reference.title}\n"
     yield f"`tare report DIR --reference {reference.reference}`\n"
     yield "| in the source | shows | here | command | file |"
@@ -64,7 +64,7 @@ def _of_source(reference: Reference) -> Iterator[str]:
         run = NOTHING if exhibit.none else _run(reference, exhibit)
         file = file_of(reference, exhibit)
         named = f"`{file}`" if file else NOTHING
-        yield f"| {exhibit.name} | {shows} | {_here(exhibit, table)} | {run} | {named} |"
+        yield f"| {exhibit.name} | {shows} | {_own_exhibit(exhibit, table)} | {run} | {named} |"
     yield ""
 
 
@@ -92,7 +92,7 @@ def _shows(table: PublishedTable) -> str:
     return f"{shown}`{table.workload}` {table.metric}{where}"
 
 
-def _here(exhibit: Exhibit, table: PublishedTable | None) -> str:
+def _own_exhibit(exhibit: Exhibit, table: PublishedTable | None) -> str:
     if table is not None:
         no_scenario = ": of no known scenario, so published values alone"
         return "published values and the run’s" if table.scenario else f"a table{no_scenario}"

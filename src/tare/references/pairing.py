@@ -133,7 +133,9 @@ def _paired(comparison: Comparison, reference: Reference, table: PublishedTable)
     )
     published = _published_rows(reference, table)
     bare = bare_of(comparison, reference)
-    own, words = _own_rows(comparison, table, keys, bare, _alone(comparison, reference, scenario))
+    own, words = _own_rows(
+        comparison, table, keys, bare, _scenario_without_neighbours(comparison, reference, scenario)
+    )
     notes = [table.remark] if table.remark else []
     notes += [f"No value of {reference.arms[arm].label}: {why}." for arm, why in table.lost.items()]
     if own and scenario is not None:
@@ -160,7 +162,7 @@ def _published_rows(reference: Reference, table: PublishedTable) -> tuple[Row, .
     )
 
 
-def _alone(
+def _scenario_without_neighbours(
     comparison: Comparison, reference: Reference, scenario: PublishedScenario | None
 ) -> str | None:
     """Return the run's scenario for the bare machine where the source's had no neighbours.
@@ -228,13 +230,13 @@ def _own_row(
         effect = effects.get((key, arm))
         if effect is not None and effect.baseline != bare:
             effect = None
-        values.append(_own(own, base, effect))
+        values.append(_own_value(own, base, effect))
     scenario = next((key.scenario for key in keys if key is not None), "")
     emulated = any(value.summary.emulated for value in values if value and value.summary)
     return Row(False, arm, arm, emulated, tuple(values), scenario) if any(values) else None
 
 
-def _own(own: ArmSummary, base: ArmSummary | None, effect: Effect | None) -> Value:
+def _own_value(own: ArmSummary, base: ArmSummary | None, effect: Effect | None) -> Value:
     value = shown_value(own)
     under = shown_value(base) if base is not None else 0.0
     return Value(value, value / under if under > 0 else None, effect, own)

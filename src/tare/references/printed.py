@@ -106,7 +106,7 @@ class Fact(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _in_si_units(cls, data: Any) -> Any:
+    def _convert_to_si(cls, data: Any) -> Any:
         if not isinstance(data, dict):
             return data
         units = {"value": data.get("unit"), "to": data.get("unit"), "data": "B", "data_to": "B"}

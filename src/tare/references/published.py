@@ -88,7 +88,7 @@ class PublishedTable(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _in_si_units(cls, data: Any) -> Any:
+    def _convert_to_si(cls, data: Any) -> Any:
         if not isinstance(data, dict) or not isinstance(data.get("rows"), dict):
             return data
         unit, columns = data.get("unit", "s"), data.get("columns")

@@ -93,20 +93,20 @@ class NamespaceHost(Host):
 
     async def read(self, path: str | Path) -> bytes:
         """Return a file's content; raises OSError."""
-        if not _of_its_own(path):
+        if not _is_own(path):
             return await self._outside.read(path)
         return _printed(await self.run(["cat", str(path)], timeout_s=_LOOK_S))
 
     async def write(self, path: str | Path, data: bytes) -> None:
         """Write a file in one piece; raises OSError."""
-        if not _of_its_own(path):
+        if not _is_own(path):
             await self._outside.write(path, data)
         else:
             _printed(await self.run(["tee", str(path)], input=data, timeout_s=_LOOK_S))
 
     async def exists(self, path: str | Path) -> bool:
         """Return whether there is a file or directory at ``path``."""
-        if not _of_its_own(path):
+        if not _is_own(path):
             return await self._outside.exists(path)
         return (await self.run(["test", "-e", str(path)], timeout_s=_LOOK_S)).ok
 
@@ -135,7 +135,7 @@ class NamespaceHost(Host):
         return self._outside.topology()
 
 
-def _of_its_own(path: str | Path) -> bool:
+def _is_own(path: str | Path) -> bool:
     return str(path).startswith(_OWN)
 
 

@@ -232,14 +232,14 @@ def _hosts(started: RunStarted, fold: Fold) -> Mapping[str, Any]:
         name: {**_mapping(started.host.get(name)), **each.facts}
         for name, each in fold.joined.items()
     }
-    return {**started.host, **joined, **_of_boots(fold)}
+    return {**started.host, **joined, **_boot_identities(fold)}
 
 
 def _mapping(recorded: object) -> Mapping[str, Any]:
     return recorded if isinstance(recorded, Mapping) else {}
 
 
-def _of_boots(fold: Fold) -> Mapping[str, Any]:
+def _boot_identities(fold: Fold) -> Mapping[str, Any]:
     """Return what identifies each host in each boot of a study in sessions."""
     found: dict[str, Any] = {}
     for boot, facts in fold.sessions.hosts.items():

@@ -73,7 +73,7 @@ class _AllPairs:
         alone = {
             name: known[arm]
             for pair in both.values()
-            for name, arm in zip(_alone(*pair), pair, strict=True)
+            for name, arm in zip(_separate_names(*pair), pair, strict=True)
             if arm in known
         }
         folded = replace(measured, arms={**own, **alone})
@@ -130,7 +130,7 @@ class _AllPairs:
         twin = self.making.twins.get(other)
         if pair is None or twin is None:
             return pair
-        twins = _alone(other, twin)
+        twins = _separate_names(other, twin)
         if twins[0] not in self.measured[key].arms:
             return pair
         return replace(pair, twins=twins, places=places or {})
@@ -143,7 +143,7 @@ class _AllPairs:
             places = {
                 block: {
                     **there,
-                    _alone(first, twin)[0]: there.get(first, nan),
+                    _separate_names(first, twin)[0]: there.get(first, nan),
                     first: there[name],
                 }
                 if name in there
@@ -188,7 +188,7 @@ class _AllPairs:
         return asked
 
 
-def _alone(baseline: str, twin: str) -> tuple[str, str]:
+def _separate_names(baseline: str, twin: str) -> tuple[str, str]:
     """Return names for a baseline's own boots and its twin's; its own name means both together."""
     return f"{baseline} alone", twin
 

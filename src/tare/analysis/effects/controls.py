@@ -22,7 +22,9 @@ def floors(controls: Sequence[Effect], settings: Settings) -> dict[Of, float | N
         controls: The effects of identical arms.
         settings: How arms are compared.
     """
-    return {about: noise_floor(effect) for effect, about in _about(controls, settings)}
+    return {
+        about: noise_floor(effect) for effect, about in _controls_by_baseline(controls, settings)
+    }
 
 
 def differing_twins(controls: Sequence[Effect], settings: Settings) -> dict[Of, str]:
@@ -34,12 +36,14 @@ def differing_twins(controls: Sequence[Effect], settings: Settings) -> dict[Of, 
     """
     return {
         about: f"{effect.arm} and {effect.baseline}, which are the same, were found to differ in it"
-        for effect, about in _about(controls, settings)
+        for effect, about in _controls_by_baseline(controls, settings)
         if effect.verdict in DECLARED
     }
 
 
-def _about(controls: Sequence[Effect], settings: Settings) -> Iterator[tuple[Effect, Of]]:
+def _controls_by_baseline(
+    controls: Sequence[Effect], settings: Settings
+) -> Iterator[tuple[Effect, Of]]:
     baselines = (settings.baseline, *dict.fromkeys(settings.own_baselines.values()))
     for effect in controls:
         for baseline in (effect.baseline,) if effect.baseline in baselines else baselines:

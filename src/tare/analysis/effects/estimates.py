@@ -207,7 +207,7 @@ def pair_up(
     else:
         differences = [over[block] - under[block] for block in shared]
     scale: Scale = "ratio" if ratio else "difference"
-    later_by = _later_by(places, shared, arm, baseline) if places is not None else ()
+    later_by = _position_differences(places, shared, arm, baseline) if places is not None else ()
     return Pair(
         key, arm, baseline, measured, scale, shared, tuple(differences), later_by,
         rounding_step(measured.unit, [*measured.raw(arm), *measured.raw(baseline)]),
@@ -233,7 +233,7 @@ def rare_events(differences: Sequence[float], margin: float, error: float) -> Sh
     return exact_share(beyond, blocks, 1 - 2 * error)
 
 
-def _later_by(
+def _position_differences(
     places: Places, blocks: Sequence[BlockId], arm: str, baseline: str
 ) -> tuple[float, ...]:
     """Return the arm's positions minus the baseline's; empty if a position is unknown."""
@@ -298,7 +298,7 @@ def _estimate(
     student, order = None, None
     if pair.typical and len(sample) >= 2:
         error = error_of_mean(sample, confidence)
-        equal = _at_equal_places(pair, confidence)
+        equal = _adjust_for_position(pair, confidence)
         if equal is not None:
             centre, error = equal
         student = (centre - error, centre + error)
@@ -316,7 +316,7 @@ def _estimate(
     )
 
 
-def _at_equal_places(pair: Pair, confidence: float) -> Adjusted | None:
+def _adjust_for_position(pair: Pair, confidence: float) -> Adjusted | None:
     """Return the mean at equal positions in the block; None if positions are not adjusted for."""
     if not pair.later_by:
         return None

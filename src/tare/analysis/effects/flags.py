@@ -53,8 +53,8 @@ def flags_of(
         known: The findings.
         order: The serial dependence of its blocks, if it was tested.
     """
-    flags = _of_blocks(pair, baselines, known)
-    flags += _of_values(pair)
+    flags = _block_flags(pair, baselines, known)
+    flags += _value_flags(pair)
     for arm in (pair.arm, *baselines):
         series = SeriesKey(
             pair.key.scenario, pair.key.workload, pair.key.parameters, pair.key.role, arm
@@ -75,7 +75,7 @@ def flags_of(
         if (slow := known.slow.get((pair.key, arm))) is not None:
             flags.append(Flag("slow-boots", slow_words(arm, slow)))
     if order is not None:
-        flags += _of_order(order, known.level, pair.each)
+        flags += _order_flags(order, known.level, pair.each)
     return flags
 
 
@@ -113,7 +113,7 @@ def _ends(share: Share) -> str:
     return f"{format_percent(share.low).removesuffix(' %')} to {format_percent(share.high, 3)}"
 
 
-def _of_blocks(pair: Pair, baselines: tuple[str, ...], known: Known) -> list[Flag]:
+def _block_flags(pair: Pair, baselines: tuple[str, ...], known: Known) -> list[Flag]:
     flags = []
     blocks, least = len(pair.blocks), least_blocks(known.level)
     if blocks < least:
@@ -132,7 +132,7 @@ def _of_blocks(pair: Pair, baselines: tuple[str, ...], known: Known) -> list[Fla
     return flags
 
 
-def _of_values(pair: Pair) -> list[Flag]:
+def _value_flags(pair: Pair) -> list[Flag]:
     flags = []
     if pair.scale == "difference":
         text = "a value is zero or below, so differences are compared, not ratios"
@@ -161,7 +161,7 @@ def _as_counts(pair: Pair) -> str:
     return f"; as counts its mean is {format_number(found.ratio)} times the baseline's ({ends})"
 
 
-def _of_order(order: BlockOrder, level: float, each: str) -> list[Flag]:
+def _order_flags(order: BlockOrder, level: float, each: str) -> list[Flag]:
     flags = []
     wider = (
         f"the interval is made {format_number(order.wider, 2)} times as wide"

@@ -361,11 +361,12 @@ def cost_not_excluded(interval: Interval | None, scale: Scale, better: Better) -
         return max(0.0, *ends)
     ends = {
         "lower": (high - 1,),
-        "higher": (_over(low) - 1,),
-        "neither": (high - 1, _over(low) - 1),
+        "higher": (reciprocal(low) - 1,),
+        "neither": (high - 1, reciprocal(low) - 1),
     }[better]
     return max(0.0, *ends)
 
 
-def _over(value: float) -> float:
+def reciprocal(value: float) -> float:
+    """Return 1 / value; infinite for 0 and below."""
     return 1 / value if value > 0 else float("inf")

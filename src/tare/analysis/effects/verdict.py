@@ -172,7 +172,7 @@ def sentence(
     if evidence.slow and evidence.kind == "typical" and evidence.slow not in text:
         text += f" The mean includes slow boots: {evidence.slow}."
     if evidence.without:
-        text += f" {_none_seen(evidence)}"
+        text += f" {_text_without_events(evidence)}"
     return text
 
 
@@ -199,8 +199,9 @@ def _verdict_in_words(
             )
         case "preliminary":
             return (
-                f"{what}: {arm} against {baseline}, preliminary: {size}{_so_far(evidence)}; "
-                f"{least_blocks(evidence.level)} {evidence.each}s are the least for a verdict."
+                f"{what}: {arm} against {baseline}, preliminary: {size}"
+                f"{_observed_range(evidence)}; {least_blocks(evidence.level)} {evidence.each}s are "
+                "the least for a verdict."
             )
         case _:
             return (
@@ -227,7 +228,7 @@ def _slow_open(evidence: Evidence) -> str:
     return f" in typical {each}s; {slow_unseen(evidence.blocks, each)}"
 
 
-def _none_seen(evidence: Evidence) -> str:
+def _text_without_events(evidence: Evidence) -> str:
     """Return in words the arms without any event, and the share of boots that may have one."""
     names = " and ".join(evidence.without)
     return (
@@ -312,7 +313,7 @@ def _resolved(evidence: Evidence) -> str:
     return f"{text}: its noise must become less first"
 
 
-def _so_far(evidence: Evidence) -> str:
+def _observed_range(evidence: Evidence) -> str:
     if evidence.spread is None or evidence.blocks < 2:
         return f" in one {evidence.each}" if evidence.blocks == 1 else ""
     low, high = evidence.spread

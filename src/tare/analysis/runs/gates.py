@@ -214,7 +214,7 @@ def check(
     found = changes(before, after, 1 - 2 * ERROR)
     for gate in gates:
         if not any(map(gate.matches, found)):
-            raise _about_nothing(gate, found)
+            raise _unmatched_gate(gate, found)
         _require_every_arm(gate, before, after)
         _require_unit(gate, [change for change in found if gate.matches(change)])
     checks = sum(gate.matches(change) for gate in gates for change in found)
@@ -232,7 +232,7 @@ def check(
     return tuple(replace(one, outcome="open", reason=unfit) for one in found_by)
 
 
-def _about_nothing(gate: Gate, found: Sequence[Change]) -> InputError:
+def _unmatched_gate(gate: Gate, found: Sequence[Change]) -> InputError:
     """Return the error for a gate that no change matches: its arm or scenario, or its metric."""
     about = [
         change
@@ -291,10 +291,12 @@ def _checked(gate: Gate, change: Change, variation: RunVariation | None) -> Chec
         change: The change between the two runs.
         variation: How far runs of one set-up differ; None: not by themselves.
     """
-    checked = _by_interval(gate, change)
+    checked = _judge_by_interval(gate, change)
     if variation is not None:
         alone = checked.outcome
-        checked = replace(_by_interval(gate, change, variation), runs=variation.describe(change))
+        checked = replace(
+            _judge_by_interval(gate, change, variation), runs=variation.describe(change)
+        )
         if checked.outcome != alone:
             return replace(checked, reason=WITHIN)
     reason = _doubt(checked)
@@ -332,7 +334,9 @@ def _doubt(checked: Checked) -> str:
     )
 
 
-def _by_interval(gate: Gate, change: Change, variation: RunVariation | None = None) -> Checked:
+def _judge_by_interval(
+    gate: Gate, change: Change, variation: RunVariation | None = None
+) -> Checked:
     """Return the outcome by the interval alone.
 
     Args:
@@ -341,7 +345,7 @@ def _by_interval(gate: Gate, change: Change, variation: RunVariation | None = No
         variation: The variation between runs to include; None: none.
     """
     if gate.value:
-        at, interval = _own(change.after, change.confidence)
+        at, interval = _own_value(change.after, change.confidence)
         if variation is not None:
             interval = value_with_variation(at, interval, change, variation)
         outcome = _outcome(gate, interval.low, interval.high, gate.limit)
@@ -361,7 +365,7 @@ def _by_interval(gate: Gate, change: Change, variation: RunVariation | None = No
     return Checked(gate, change, limit, outcome, by_floor=by_floor)
 
 
-def _own(effect: Effect, confidence: float) -> tuple[float, Interval]:
+def _own_value(effect: Effect, confidence: float) -> tuple[float, Interval]:
     """Return an arm's own value and its interval; infinite if there are too few blocks."""
     summary = effect.arm_summary
     values = [block.value for block in summary.blocks]

@@ -103,7 +103,7 @@ def proof_differences(
         Differences in order of arms; within an arm those that could explain a result first,
         in the order of `EXPLANATIONS`.
     """
-    proofs = _by_block(machines)
+    proofs = _proofs_by_block(machines)
     compared = {arm: (own_baselines or {}).get(arm, baseline) for arm in arms}
     return tuple(
         difference
@@ -127,7 +127,7 @@ def environment_changes(runs: Iterable[RunData]) -> tuple[EnvironmentChange, ...
         for host in dict.fromkeys(run.block_hosts.get(m.block, "") for m in run.machines):
             here = [m for m in run.machines if run.block_hosts.get(m.block, "") == host]
             placed = {machine.arm for machine in here if machine.placement.get("cpus")}
-            for arm, proofs in _by_block(here).items():
+            for arm, proofs in _proofs_by_block(here).items():
                 without = UNALIKE | PLACED if arm in placed else UNALIKE
                 for path, steps in _steps(proofs, without).items():
                     alike.setdefault((path, steps), {})[arm] = None
@@ -157,7 +157,7 @@ def change_sentences(changes: Sequence[EnvironmentChange], most: int = 4) -> tup
     sentences = [
         f"The environment changed during the run, at block {each.block}: {each.path} of "
         f"{_listed(each.arms)} was {each.before} before and is {each.after} from then on"
-        f"{_again(each)} ({each.why})."
+        f"{_later_changes_text(each)} ({each.why})."
         for each in explaining[:most]
     ]
     if len(explaining) > most:
@@ -169,7 +169,7 @@ def change_sentences(changes: Sequence[EnvironmentChange], most: int = 4) -> tup
     return tuple(sentences)
 
 
-def _again(change: EnvironmentChange) -> str:
+def _later_changes_text(change: EnvironmentChange) -> str:
     rest = change.blocks[1:]
     if not rest:
         return ""
@@ -181,7 +181,7 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _by_block(machines: Iterable[MachineResult]) -> dict[str, Proofs]:
+def _proofs_by_block(machines: Iterable[MachineResult]) -> dict[str, Proofs]:
     proofs: dict[str, Proofs] = {}
     for machine in machines:
         if machine.role == SUBJECT and machine.proof:
@@ -226,25 +226,25 @@ def _compare(arm: str, base: Proofs, other: Proofs) -> list[ProofDifference]:
         )
     blocks = sorted({block for block, _ in shared})
     sides = [{where: one[where] for where in shared} for one in (base, other)]
-    paths = {path for side in sides for proof in _all_of(side) for path in proof}
+    paths = {path for side in sides for proof in _all_proofs(side) for path in proof}
     found = []
     for path in paths - UNALIKE:
-        apart = [where for where in shared if _apart(path, base[where], other[where])]
+        apart = [where for where in shared if _is_disjoint(path, base[where], other[where])]
         if not apart or (path in PLACED and _balanced(path, *sides)):
             continue
         before, after = (side[apart[0]][0].get(path, ABSENT) for side in sides)
         if path in _WORD_LISTS and ABSENT not in (before, after):
-            before, after = _only_words(before, after)
+            before, after = _differing_words(before, after)
         why = explanation(path)
         varies = any(len(_values(path, *side.values())) > 1 for side in sides)
-        when = _when(sorted({block for block, _ in apart}), blocks)
+        when = _blocks_text(sorted({block for block, _ in apart}), blocks)
         found.append(
             ProofDifference(arm, path, _cut(before), _cut(after), bool(why), why, varies, when)
         )
     return sorted(found, key=lambda difference: (_rank(difference.path), difference.path))
 
 
-def _all_of(proofs: Proofs) -> list[Proof]:
+def _all_proofs(proofs: Proofs) -> list[Proof]:
     return [proof for each in proofs.values() for proof in each]
 
 
@@ -252,13 +252,13 @@ def _values(path: str, *proofs: Sequence[Proof]) -> Counter[str]:
     return Counter(proof.get(path, ABSENT) for each in proofs for proof in each)
 
 
-def _apart(path: str, one: Sequence[Proof], other: Sequence[Proof]) -> bool:
+def _is_disjoint(path: str, one: Sequence[Proof], other: Sequence[Proof]) -> bool:
     """Return whether no machine of one side has a value that one of the other has."""
     ours, theirs = _values(path, one), _values(path, other)
-    return not any(_same(path, first, second) for first in ours for second in theirs)
+    return not any(_is_same_value(path, first, second) for first in ours for second in theirs)
 
 
-def _same(path: str, one: str, other: str) -> bool:
+def _is_same_value(path: str, one: str, other: str) -> bool:
     if one == other or path not in SIZES:
         return one == other
     try:
@@ -281,15 +281,15 @@ def _steps(proofs: Proofs, without: Set[str]) -> dict[str, tuple[tuple[int, str,
         blocks = sorted(block for block, of in proofs if of == scenario)
         for path in {path for each in in_order for proof in each for path in proof} - without:
             for block, before, after in zip(blocks[1:], in_order, in_order[1:], strict=False):
-                if _apart(path, before, after):
+                if _is_disjoint(path, before, after):
                     values = (before[-1].get(path, ABSENT), after[0].get(path, ABSENT))
                     if path in _WORD_LISTS and ABSENT not in values:
-                        values = _only_words(*values)
+                        values = _differing_words(*values)
                     found.setdefault(path, set()).add((block, *values))
     return {path: tuple(sorted(steps)) for path, steps in found.items()}
 
 
-def _when(apart: Sequence[int], blocks: Sequence[int]) -> str:
+def _blocks_text(apart: Sequence[int], blocks: Sequence[int]) -> str:
     """Return in which blocks two arms differed; empty where in all that they share."""
     if len(apart) == len(blocks):
         return ""
@@ -306,7 +306,7 @@ def _numbers(numbers: Sequence[int], most: int = 8) -> str:
     return listed if len(numbers) <= most else f"{listed} and {len(numbers) - most} more"
 
 
-def _only_words(before: str, after: str) -> tuple[str, str]:
+def _differing_words(before: str, after: str) -> tuple[str, str]:
     first, second = set(before.split()), set(after.split())
     texts = (" ".join(sorted(one - two)) for one, two in ((first, second), (second, first)))
     before, after = (f"only here: {text}" if text else "nothing more" for text in texts)

@@ -262,13 +262,13 @@ def pooled(comparisons: Sequence[Comparison], confidence: float) -> tuple[Pooled
             if effect.scale == "ratio" and effect.kind == "typical" and effect.blocks >= 2:
                 found.setdefault((effect.key, effect.arm), []).append(effect)
     return tuple(
-        Pooled(tuple(effects), _together(effects, confidence))
+        Pooled(tuple(effects), _pool(effects, confidence))
         for effects in found.values()
         if len(effects) > 1
     )
 
 
-def _together(effects: Sequence[Effect], confidence: float) -> Together:
+def _pool(effects: Sequence[Effect], confidence: float) -> Together:
     logs = [[math.log(block.value) for block in effect.block_effects] for effect in effects]
     means = [math.fsum(values) / len(values) for values in logs]
     errors = [deviation(values) / math.sqrt(len(values)) for values in logs]

@@ -54,7 +54,7 @@ def study_differences(before: RunData, after: RunData) -> tuple[RunDifference, .
     if before.changes != after.changes:
         commands = (" ".join(run.changes) or NONE for run in (before, after))
         found.append(RunDifference("command line", "options", *commands))
-    different = tuple(_between("study", _settings(before.study), _settings(after.study)))
+    different = tuple(_differences("study", _settings(before.study), _settings(after.study)))
     names = [set(run.study.get("arms") or ()) for run in (before, after)]
     of_one = tuple(f"arms.{arm}." for arm in names[0] ^ names[1])
     found += [each for each in different if not each.what.startswith(of_one)]
@@ -90,12 +90,14 @@ def environment_differences(before: RunData, after: RunData) -> tuple[RunDiffere
     Arms that only one run has are left out: the difference of the studies names them.
     """
     settings = {each.what for each in study_differences(before, after)}
-    found = list(_between("host", before.host, after.host))
-    found += _between("version", before.versions, after.versions)
+    found = list(_differences("host", before.host, after.host))
+    found += _differences("version", before.versions, after.versions)
     for arm in (arm for arm in before.arms if arm in after.arms):
-        one, other = _of_arm(before, arm), _of_arm(after, arm)
+        one, other = _arm_settings(before, arm), _arm_settings(after, arm)
         found += [
-            each for each in _between(arm, one, other) if f"arms.{arm}.{each.what}" not in settings
+            each
+            for each in _differences(arm, one, other)
+            if f"arms.{arm}.{each.what}" not in settings
         ]
         found += machine_differences(before, after, arm)
     return tuple(found)
@@ -131,7 +133,7 @@ def _with_placement(machine: MachineResult) -> Mapping[str, Any]:
     return {**machine.proof, "placement": placed}
 
 
-def _of_arm(run: RunData, arm: str) -> Mapping[str, Any]:
+def _arm_settings(run: RunData, arm: str) -> Mapping[str, Any]:
     """Return the platform and the image of an arm."""
     platform = next(each for each in run.platforms if each.arm == arm)
     images = [image for image in run.images if image.arm == arm]
@@ -148,7 +150,7 @@ def _of_arm(run: RunData, arm: str) -> Mapping[str, Any]:
     }
 
 
-def _between(
+def _differences(
     where: str, one: Mapping[str, Any], other: Mapping[str, Any]
 ) -> Iterator[RunDifference]:
     before, after = flatten(one), flatten(other)

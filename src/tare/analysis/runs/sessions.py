@@ -176,7 +176,7 @@ def session_notes(run: RunData) -> list[str]:
     """
     if not run.sessions:
         return []
-    return [*_inseparable(run), *_orders(run), *_not_as_planned(run)]
+    return [*_inseparable(run), *_orders(run), *_unplanned_notes(run)]
 
 
 def _inseparable(run: RunData) -> list[str]:
@@ -226,7 +226,7 @@ def _orders(run: RunData) -> list[str]:
     ]
 
 
-def _not_as_planned(run: RunData) -> list[str]:
+def _unplanned_notes(run: RunData) -> list[str]:
     notes = []
     if sooner := sooner_than_planned(run.sessions):
         listed = ", ".join(

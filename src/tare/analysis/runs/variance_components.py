@@ -51,13 +51,13 @@ def over_hosts(comparison: Comparison, hosts: Mapping[int, str]) -> tuple[OverHo
     for effect in comparison.effects:
         if effect.scale != "ratio" or effect.kind != "typical" or not effect.headline:
             continue
-        logs = _by_host(effect, hosts)
+        logs = _logs_by_host(effect, hosts)
         if len(logs) > 1:
-            found.append(_over(effect, logs, comparison.confidence))
+            found.append(_effect_over_hosts(effect, logs, comparison.confidence))
     return tuple(found)
 
 
-def _by_host(effect: Effect, hosts: Mapping[int, str]) -> dict[str, list[float]]:
+def _logs_by_host(effect: Effect, hosts: Mapping[int, str]) -> dict[str, list[float]]:
     logs: dict[str, list[float]] = {}
     for block in effect.block_effects:
         if block.block in hosts:
@@ -65,7 +65,9 @@ def _by_host(effect: Effect, hosts: Mapping[int, str]) -> dict[str, list[float]]
     return {host: logs[host] for host in sorted(logs) if len(logs[host]) >= LEAST_BLOCKS}
 
 
-def _over(effect: Effect, logs: Mapping[str, Sequence[float]], confidence: float) -> OverHosts:
+def _effect_over_hosts(
+    effect: Effect, logs: Mapping[str, Sequence[float]], confidence: float
+) -> OverHosts:
     means = [math.fsum(values) / len(values) for values in logs.values()]
     errors = [deviation(values) / math.sqrt(len(values)) for values in logs.values()]
     mean = together(means, errors, confidence)
@@ -123,7 +125,7 @@ def over_sessions(comparison: Comparison) -> tuple[OverSessions, ...]:
         return ()
     known = in_sessions(comparison.runs, {})
     return tuple(
-        _over_rounds(effect, known, sessions)
+        _effect_over_rounds(effect, known, sessions)
         for effect in comparison.effects
         if effect.each == "round"
         and effect.headline
@@ -132,7 +134,7 @@ def over_sessions(comparison: Comparison) -> tuple[OverSessions, ...]:
     )
 
 
-def _over_rounds(
+def _effect_over_rounds(
     effect: Effect, known: InSessions, sessions: Sequence[SessionResult]
 ) -> OverSessions:
     first = _first_boots(known, sessions)

@@ -55,10 +55,10 @@ def quantiles_of(
     asked = [0.5, *(1 - 10.0**-nines for nines in range(1, _MOST_NINES + 1))]
     carried = [q for q in asked if fewest * (1 - q) >= LEAST_BEYOND]
     if len(boots) > 1:
-        return _of_several(boots, carried, confidence)
+        return _quantiles_of_boots(boots, carried, confidence)
     (boot,) = boots
     if pieces is None:
-        return tuple(_of_unordered(boot, q, confidence) for q in carried)
+        return tuple(_unordered_quantile(boot, q, confidence) for q in carried)
     values = [boot.quantile(q) for q in carried]
     shares = _shares_below(pieces, boot.total, values)
     found: list[Quantile] = []
@@ -77,13 +77,13 @@ def quantiles_of(
     return tuple(found)
 
 
-def _of_unordered(boot: Histogram, q: float, confidence: float) -> Quantile:
+def _unordered_quantile(boot: Histogram, q: float, confidence: float) -> Quantile:
     """Return a quantile without an interval: how far neighbours are alike is not known."""
     nothing = Interval(-math.inf, math.inf, "block-bootstrap", confidence)
     return Quantile(q, boot.quantile(q), nothing)
 
 
-def _of_several(
+def _quantiles_of_boots(
     boots: Sequence[Histogram], asked: Sequence[float], confidence: float
 ) -> tuple[Quantile, ...]:
     found = []
@@ -266,11 +266,11 @@ def summarise_series(
         envelope_greatest_ns=tuple(over_time.greatest.tolist()) if over_time else (),
         envelope_first=tuple(map(int, over_time.first)) if over_time else (),
         flags=(*_flags(read), *(Flag("missing-series", f"no series of {c}") for c in missing)),
-        tail=tail_beyond(_of_boots(boots), confidence, bound),
+        tail=tail_beyond(_boot_histograms(boots), confidence, bound),
     )
 
 
-def _of_boots(boots: Sequence[Sequence[_Cell]]) -> list[Histogram]:
+def _boot_histograms(boots: Sequence[Sequence[_Cell]]) -> list[Histogram]:
     return [merge([cell.histogram for cell in boot]) for boot in boots]
 
 
@@ -282,15 +282,17 @@ def _boots(cells: Sequence[_Cell]) -> list[list[_Cell]]:
 
 
 def _quantiles(boots: Sequence[Sequence[_Cell]], confidence: float) -> tuple[Quantile, ...]:
-    histograms = _of_boots(boots)
+    histograms = _boot_histograms(boots)
     in_time = None
     if len(boots) == 1 and all(cell.raw for cell in boots[0]):
         entries = [cell.entry for cell in boots[0]]
-        in_time = lambda width: _in_time(entries, width)  # noqa: E731
+        in_time = lambda width: _samples_in_time_order(entries, width)  # noqa: E731
     return quantiles_of(histograms, in_time, confidence)
 
 
-def _in_time(entries: Sequence[SeriesEntry], width: int) -> Iterator[NDArray[np.uint32]]:
+def _samples_in_time_order(
+    entries: Sequence[SeriesEntry], width: int
+) -> Iterator[NDArray[np.uint32]]:
     """Yield the raw samples of a boot in order of time, whole stretches at a time."""
     step = max(1, _CHUNK // width) * width
     for entry in entries:

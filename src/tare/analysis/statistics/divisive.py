@@ -54,7 +54,7 @@ def changes_of(values: ArrayLike, level: float = 0.05, seed: int = 0) -> tuple[C
         start, end, members = parts.pop()
         if end - start < LEAST_VALUES or not members:
             continue
-        here = _of_part(rows[list(members), start:end], seed + start)
+        here = _greatest_changes(rows[list(members), start:end], seed + start)
         splits: dict[int, list[int]] = {}
         for member, place, p in zip(members, *here, strict=True):
             if p < level:
@@ -83,7 +83,7 @@ def _placed_again(rows: Floats, found: Sequence[Change]) -> list[Change]:
     return placed
 
 
-def _of_part(rows: Floats, seed: int) -> tuple[NDArray[np.int64], Floats]:
+def _greatest_changes(rows: Floats, seed: int) -> tuple[NDArray[np.int64], Floats]:
     """Return for each sequence the position of its greatest change, and its p."""
     distances = np.abs(rows[:, :, None] - rows[:, None, :])
     size = distances.mean(axis=(1, 2), keepdims=True)

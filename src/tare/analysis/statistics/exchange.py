@@ -112,7 +112,7 @@ def _extremes(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
     """Return which metrics are tested, their blocks, and how extreme they are by exchange."""
     metrics = values.shape[1]
-    differences = _in_all_ways(values)
+    differences = _all_exchanges(values)
     if ranked is not None and np.any(ranked):
         rows = np.asarray(ranked, dtype=np.bool_)
         shape = differences[rows].shape
@@ -122,7 +122,7 @@ def _extremes(
     tested = np.flatnonzero(count >= 2)
     if tested.size == 0:
         return tested, count[tested], np.empty((0, DRAWS + 1))
-    along = None if places is None else _in_all_ways(np.asarray(places, dtype=np.float64))[tested]
+    along = None if places is None else _all_exchanges(np.asarray(places, dtype=np.float64))[tested]
     comparable = np.zeros(metrics, dtype=np.bool_)
     if moderated is not None:
         comparable |= np.asarray(moderated, dtype=np.bool_)
@@ -137,7 +137,7 @@ def _extremes(
     )
 
 
-def _in_all_ways(values: Floats) -> Floats:
+def _all_exchanges(values: Floats) -> Floats:
     """Return arm less baseline under all ways to name boots, ``(metrics, ways, blocks)``."""
     arm, one, other = values
     thrice = [arm - (one + other) / 2, one - (arm + other) / 2, other - (arm + one) / 2]

@@ -163,7 +163,7 @@ def tail_beyond(boots: Sequence[Histogram], confidence: float, bound: str = "") 
         return found._replace(reason=text)
     laws = _other_laws(fit)
     alone = _level(fit, first, confidence)
-    levels = tuple(_over_all(fits[chosen:], laws, n, confidence) for n in (first, 10 * first))
+    levels = tuple(_level_over_all(fits[chosen:], laws, n, confidence) for n in (first, 10 * first))
     centres = [math.log(fit.at + float(fit.beyond(1 / first)[0]))]
     centres += [float(law.beyond(1 / first)[0]) for law in laws]
     apart = math.exp(max(centres) - min(centres))
@@ -210,7 +210,7 @@ def _other_laws(fit: _Fit) -> list[_Law]:
     shares = [float(fit.share[0]) * part for part in parts]
     logs = np.log(fit.at + np.array([fit.seen(share) for share in shares]))
     found = []
-    for transform in (_of_log_normal, _of_weibull):
+    for transform in (_log_normal_score, _weibull_score):
         x = np.array([transform(share) for share in shares])
         centred = x - x.mean()
         slope = (centred @ logs) / (centred @ centred)
@@ -229,11 +229,11 @@ def _gives_again(law: _Law, fit: _Fit, share: float) -> bool:
     return abs(float(apart[0])) <= _miss_allowed(apart)
 
 
-def _of_log_normal(share: float) -> float:
+def _log_normal_score(share: float) -> float:
     return -normal_quantile(share)
 
 
-def _of_weibull(share: float) -> float:
+def _weibull_score(share: float) -> float:
     return math.log(-math.log(share))
 
 
@@ -263,7 +263,7 @@ def _not_below(level: Level, greatest: Sequence[float], total: int) -> Level:
     return Level(level.one_in, min(max(level.value, low), high), low, high)
 
 
-def _over_all(
+def _level_over_all(
     fits: Sequence[_Fit], laws: Sequence[_Law], one_in: float, confidence: float
 ) -> Level:
     """Return a level with the interval over all admissible thresholds and laws.

@@ -106,10 +106,10 @@ def _levels(looks: tuple[int, ...], most: int, level: float) -> tuple[float, ...
     grid, weight = np.zeros(1), np.ones(1)
     for look in looks:
         step, scale = math.sqrt(look - before), math.sqrt(look)
-        beyond = partial(_beyond, grid / step, weight, scale / step)
-        bar = _where(beyond, level * spent(look / most) - gone)
+        beyond = partial(_crossing_probability, grid / step, weight, scale / step)
+        bar = _find_bar(beyond, level * spent(look / most) - gone)
         gone += beyond(bar)
-        found.append(2 * float(_above(np.array([bar]))[0]))
+        found.append(2 * float(_upper_tail(np.array([bar]))[0]))
         ends = np.linspace(-bar * scale, bar * scale, _GRID)
         density = np.exp(-(((ends[:, None] - grid) / step) ** 2) / 2) @ weight
         density /= step * math.sqrt(2 * math.pi)
@@ -118,12 +118,12 @@ def _levels(looks: tuple[int, ...], most: int, level: float) -> tuple[float, ...
     return tuple(found)
 
 
-def _beyond(grid: Floats, weight: Floats, scale: float, bar: float) -> float:
+def _crossing_probability(grid: Floats, weight: Floats, scale: float, bar: float) -> float:
     """Return how likely the next sum is beyond a bar, if no look has declared the one before."""
-    return float(weight @ (_above(bar * scale - grid) + _above(bar * scale + grid)))
+    return float(weight @ (_upper_tail(bar * scale - grid) + _upper_tail(bar * scale + grid)))
 
 
-def _where(beyond: Callable[[float], float], wanted: float) -> float:
+def _find_bar(beyond: Callable[[float], float], wanted: float) -> float:
     """Return the bar that a sum is beyond with the wanted chance, by bisection."""
     low, high = 0.0, _FURTHEST
     for _ in range(26):
@@ -140,7 +140,7 @@ def _simpson(step: float) -> Floats:
     return result
 
 
-def _above(z: Floats) -> Floats:
+def _upper_tail(z: Floats) -> Floats:
     """Return how likely a normal value is greater."""
     return np.array([math.erfc(x) for x in (z / math.sqrt(2)).tolist()]) / 2
 

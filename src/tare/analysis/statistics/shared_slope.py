@@ -83,7 +83,7 @@ def shared_slopes(differences: ArrayLike, covariate: ArrayLike) -> Slopes:
     residuals = (centred - own[:, None] * along) * np.sqrt(weights)[:, None]
     together = float((residuals.sum(axis=0) ** 2).sum() / (residuals**2).sum())
     error = math.sqrt(max(jackknife, max(together, 1.0) / whole))
-    between = _between(own[usable], information[usable], pooled, blocks - 2)
+    between = _slope_variance(own[usable], information[usable], pooled, blocks - 2)
     if abs(pooled) <= t_quantile(SHOWN, blocks - 2) * error and not between:
         return none
     # With one metric, the slope is its own.
@@ -94,7 +94,7 @@ def shared_slopes(differences: ArrayLike, covariate: ArrayLike) -> Slopes:
     return Slopes(slope, taken)
 
 
-def _between(own: Floats, information: Floats, pooled: float, degrees: int) -> float:
+def _slope_variance(own: Floats, information: Floats, pooled: float, degrees: int) -> float:
     """Return the variance of true slopes between metrics; 0 if chance explains it."""
     spare = own.size - 1
     if spare < 1:

@@ -42,9 +42,9 @@ def stand_out(
             trend.shape if _exceeds_chance(values, trend, len(series)) else "flat"
             for values, trend in zip(series, trends, strict=True)
         ]
-    warm = max(_agree(_by_boot(series, boots, part), slower=True) for part in STARTS)
-    slow = max(_agree(_by_boot(series, boots, part), slower=False) for part in STARTS)
-    ends = _by_boot(series, boots, None)
+    warm = max(_agree(_slowdowns_by_boot(series, boots, part), slower=True) for part in STARTS)
+    slow = max(_agree(_slowdowns_by_boot(series, boots, part), slower=False) for part in STARTS)
+    ends = _slowdowns_by_boot(series, boots, None)
     known = {
         "warm-up": warm,
         "slowdown": slow,
@@ -53,7 +53,9 @@ def stand_out(
     return [trend.shape if known.get(trend.shape) else "flat" for trend in trends]
 
 
-def _by_boot(series: Sequence[Floats], boots: Sequence[Hashable], part: int | None) -> Floats:
+def _slowdowns_by_boot(
+    series: Sequence[Floats], boots: Sequence[Hashable], part: int | None
+) -> Floats:
     """Return for each boot how much slower its beginning, or third quarter, is than the rest."""
     found: dict[Hashable, list[float]] = defaultdict(list)
     for values, boot in zip(series, boots, strict=True):

@@ -46,10 +46,10 @@ def shares(columns: Mapping[str, Column], cpu: str = "cpu") -> dict[str, Column]
         columns: Counters by name, a value a sample.
         cpu: ``cpu`` for all together, ``cpu3`` for one.
     """
-    return _shares(_by_cpu(columns).get(cpu, {}))
+    return _shares(_columns_by_cpu(columns).get(cpu, {}))
 
 
-def _by_cpu(columns: Mapping[str, Column]) -> dict[str, dict[str, Column]]:
+def _columns_by_cpu(columns: Mapping[str, Column]) -> dict[str, dict[str, Column]]:
     found: dict[str, dict[str, Column]] = {}
     for name, values in columns.items():
         if (match := _STATE.fullmatch(name)) and match[2] not in GUEST:
@@ -76,7 +76,9 @@ def cores_of(columns: Mapping[str, Column], kept: NDArray[np.bool_]) -> tuple[Co
         columns: Counters by name, a value a sample.
         kept: Which intervals count.
     """
-    by_number = {int(cpu[3:]): states for cpu, states in _by_cpu(columns).items() if cpu != "cpu"}
+    by_number = {
+        int(cpu[3:]): states for cpu, states in _columns_by_cpu(columns).items() if cpu != "cpu"
+    }
     return tuple(
         Core(
             number,

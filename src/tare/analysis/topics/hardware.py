@@ -86,12 +86,12 @@ def _counted(key: tuple[str, str, str, str], facts: Sequence[CellFacts], emulate
         of_host=_mean(moved, "bytes", "seconds"),
         host_missing=_why(moved),
         by_host=_mean(own, "llc_misses", "seconds"),
-        others=_together(others),
+        others=_mean_misses(others),
         by_host_missing=_why([*own, *chain.from_iterable(others)]),
     )
 
 
-def _together(others: Sequence[Sequence[HardwareCounts]]) -> float | None:
+def _mean_misses(others: Sequence[Sequence[HardwareCounts]]) -> float | None:
     """Return the mean over cells of the misses per second of all other machines of a cell.
 
     A cell counts only where each of them was counted.

@@ -14,7 +14,7 @@ from tare.analysis.data.grouping import Measured, group
 from tare.analysis.data.rundata import SUBJECT, RunData
 from tare.analysis.effects.estimates import Pair, estimate_all, pair_up
 from tare.analysis.effects.families import tested
-from tare.analysis.effects.results import Interval, Key, OfMetric
+from tare.analysis.effects.results import Interval, Key, OfMetric, reciprocal
 from tare.analysis.effects.verdict import LEVEL
 from tare.events.metric import Metric
 
@@ -127,9 +127,9 @@ def _slowdowns(
     scenarios = _scenarios_of(runs)
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
     wanted: list[tuple[str, Pair]] = []
-    for base, by_scenario in _by_scenario(group(runs)).items():
+    for base, by_scenario in _values_by_scenario(group(runs)).items():
         for arm in arms:
-            among = _among_scenarios(by_scenario, arm)
+            among = _scenarios_as_arms(by_scenario, arm)
             for loaded in by_scenario:
                 alone = quiet.get(loaded)
                 if among is None or alone is None or alone not in by_scenario:
@@ -170,7 +170,7 @@ def natural(text: str) -> tuple[tuple[int, float, str], ...]:
     return tuple((0, float(p), "") if i % 2 else (1, 0.0, p) for i, p in enumerate(parts))
 
 
-def _by_scenario(measured: Mapping[Key, Measured]) -> dict[Key, dict[str, Measured]]:
+def _values_by_scenario(measured: Mapping[Key, Measured]) -> dict[Key, dict[str, Measured]]:
     found: dict[Key, dict[str, Measured]] = {}
     for key, values in measured.items():
         if key.role == SUBJECT and values.headline and values.better != "neither":
@@ -178,7 +178,7 @@ def _by_scenario(measured: Mapping[Key, Measured]) -> dict[Key, dict[str, Measur
     return found
 
 
-def _among_scenarios(by_scenario: Mapping[str, Measured], arm: str) -> Measured | None:
+def _scenarios_as_arms(by_scenario: Mapping[str, Measured], arm: str) -> Measured | None:
     """Return one arm's values with scenarios in the place of arms."""
     blocks = {
         scenario: values.arms[arm] for scenario, values in by_scenario.items() if arm in values.arms
@@ -207,7 +207,7 @@ def _neighbour_effect(
 ) -> NeighbourEffect:
     worse_is_more = pair.measured.better == "lower"
     if interval is not None and not worse_is_more:
-        interval = replace(interval, low=_over(interval.high), high=_over(interval.low))
+        interval = replace(interval, low=reciprocal(interval.high), high=reciprocal(interval.low))
     return NeighbourEffect(
         arm=arm,
         emulated=arm in emulated,
@@ -215,7 +215,7 @@ def _neighbour_effect(
         neighbours=neighbour_words(scenarios[pair.key.scenario]["neighbours"]),
         quiet=pair.baseline,
         metric=pair.measured.metric,
-        slowdown=ratio if worse_is_more else _over(ratio),
+        slowdown=ratio if worse_is_more else reciprocal(ratio),
         interval=interval,
         blocks=len(pair.blocks),
     )
@@ -224,10 +224,6 @@ def _neighbour_effect(
 def _decided(effect: NeighbourEffect, p: float | None, level: float) -> NeighbourEffect:
     excluded = effect.interval is not None and not effect.interval.holds(1.0)
     return replace(effect, p=p, decided=excluded and p is not None and p < level)
-
-
-def _over(value: float) -> float:
-    return 1 / value if value > 0 else float("inf")
 
 
 def neighbour_words(neighbours: Sequence[Mapping[str, Any]]) -> str:

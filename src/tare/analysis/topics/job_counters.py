@@ -61,12 +61,14 @@ def counter_values(
             key = (each.scenario, each.workload, each.parameters, each.arm, each.emulated)
             found.setdefault(key, {}).setdefault(each.block, []).append(value)
     return tuple(
-        CounterValue(*key, *_over([fmean(values) for values in blocks.values()], confidence))
+        CounterValue(
+            *key, *_mean_over_blocks([fmean(values) for values in blocks.values()], confidence)
+        )
         for key, blocks in found.items()
     )
 
 
-def _over(
+def _mean_over_blocks(
     values: Sequence[float], confidence: float
 ) -> tuple[float, tuple[float, float] | None, int]:
     if len(values) < 2:

@@ -135,7 +135,9 @@ def use_of(monitor: Monitor, phase: Phase) -> PhaseUse:
     tracks = [track for track in monitor.tracks if track.role.startswith(SLAVE)]
     # A master that is a slave too has no other role.
     tracks = tracks or [track for track in monitor.tracks if track.role == "subject"]
-    tracks = [_of_own(track, monitor.own.get(track.role, frozenset())) for track in tracks]
+    tracks = [
+        _share_of_own_cpus(track, monitor.own.get(track.role, frozenset())) for track in tracks
+    ]
 
     def mean(*quantities: str) -> float | None:
         means = [
@@ -167,7 +169,7 @@ def use_of(monitor: Monitor, phase: Phase) -> PhaseUse:
     )
 
 
-def _of_own(track: Track, cpus: frozenset[int]) -> Track:
+def _share_of_own_cpus(track: Track, cpus: frozenset[int]) -> Track:
     """Return a track whose shares are of a machine's own CPUs, if it is bound to some.
 
     A process of the host sees counters of all the host's CPUs, and may use only a few of them.

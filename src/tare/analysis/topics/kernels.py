@@ -43,7 +43,7 @@ def kernels(runs: Iterable[RunData]) -> tuple[KernelFacts, ...]:
     found: dict[KernelFacts, None] = {}
     for run in runs:
         order = {arm: place for place, arm in enumerate(run.arms)}
-        known = [m for m in run.machines if m.role == "subject" and _of(m, "kernel")]
+        known = [m for m in run.machines if m.role == "subject" and _proof_part(m, "kernel")]
         for machine in sorted(known, key=lambda m: order.get(m.arm, len(order))):
             found.setdefault(_facts(machine, machine.arm in run.emulated_arms))
     return tuple(found)
@@ -65,7 +65,9 @@ def different_kernels(run: RunData) -> tuple[str, ...]:
     """
     releases: dict[str, dict[str, None]] = {}
     for machine in run.machines:
-        if machine.role == "subject" and (release := _word(_of(machine, "kernel").get("release"))):
+        if machine.role == "subject" and (
+            release := _word(_proof_part(machine, "kernel").get("release"))
+        ):
             releases.setdefault(machine.arm, {})[release] = None
     others: dict[tuple[str, str, str], list[str]] = {}
     for arm in run.arms:
@@ -87,7 +89,7 @@ def _named(arms: list[str]) -> str:
 
 
 def _facts(machine: MachineResult, emulated: bool) -> KernelFacts:
-    kernel, topology = _of(machine, "kernel"), _of(machine, "topology")
+    kernel, topology = _proof_part(machine, "kernel"), _proof_part(machine, "topology")
     rate = kernel.get("tick_hz")
     known = isinstance(rate, int | float) and not isinstance(rate, bool) and 0 < rate < 1e9
     return KernelFacts(
@@ -101,7 +103,7 @@ def _facts(machine: MachineResult, emulated: bool) -> KernelFacts:
     )
 
 
-def _of(machine: MachineResult, part: str) -> Mapping[str, Any]:
+def _proof_part(machine: MachineResult, part: str) -> Mapping[str, Any]:
     found = machine.proof.get(part)
     return found if isinstance(found, Mapping) else {}
 

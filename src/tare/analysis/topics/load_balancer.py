@@ -222,7 +222,7 @@ def through(
             of = (scenario, workload, arm, arm in emulated, size)
             family = sum(arm == key[-1] for key in groups)
             lost = capacity_loss(members, others, confidence, margin, family)
-            through_arm = _through(of, usable, lost)
+            through_arm = _throughput_of(of, usable, lost)
             through_arm = replace(
                 through_arm,
                 cpu=against(members, others, ProxiedCell.cost, confidence),
@@ -263,7 +263,7 @@ def _limits(cells: Sequence[ProxiedCell]) -> tuple[str, ...]:
     return tuple(found.values())
 
 
-def _through(
+def _throughput_of(
     of: tuple[str, str, str, bool, int],
     cells: Sequence[ProxiedCell],
     lost: Loss | None,
@@ -296,7 +296,7 @@ def _through(
         faults=_faults(cells),
         link=next((link for each in cells if (link := _link(each.about)) is not None), None),
         wire=statistics.fmean(wire for _, wire in wires) if wires else None,
-        wire_ends=_over_blocks(wires),
+        wire_ends=_limit_interval(wires),
         no_cycles=next((why for each in cells if (why := each.account.get("no_cycles"))), ""),
         latency_s=geometric(latencies) if all(latencies) else None,
         offered=next((rate for each in cells if (rate := each.offered) is not None), None),
@@ -364,14 +364,14 @@ def _spent(cells: Sequence[ProxiedCell]) -> tuple[Spent, ...]:
             share,
             per_request_s,
             cycles.get((where, who)) if known else None,
-            _over_blocks(shares[where, who], len(cells)),
+            _limit_interval(shares[where, who], len(cells)),
         )
         for (where, who), (share, per_request_s) in sums.items()
     ]
     return tuple(sorted(found, key=lambda each: (each.where, -each.share)))
 
 
-def _over_blocks(
+def _limit_interval(
     values: Sequence[tuple[tuple[str, int], float]], cells: int | None = None
 ) -> Ends | None:
     """Return Student's interval of a mean over blocks, for all parts that may be the limit.

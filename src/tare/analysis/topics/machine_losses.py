@@ -119,7 +119,7 @@ def machine_losses(
             test.adjusted,
             sure and test.adjusted is not None and test.adjusted < level,
         )
-        found.append(MachineLoss(effect, in_words, _each(disturbed, quiet)))
+        found.append(MachineLoss(effect, in_words, _machine_slowdowns(disturbed, quiet)))
     order = {arm: place for place, arm in enumerate(arms)}
     return tuple(sorted(found, key=lambda loss: order.get(loss.effect.arm, len(order))))
 
@@ -238,7 +238,7 @@ def _blocks(seen: _Seen) -> dict[BlockId, Block]:
     return {block: list(by_role.values()) for block, by_role in sorted(seen.by_block.items())}
 
 
-def _each(disturbed: _Seen, quiet: _Seen) -> dict[str, float]:
+def _machine_slowdowns(disturbed: _Seen, quiet: _Seen) -> dict[str, float]:
     """Return each machine's slowdown: the geometric mean over the blocks that have both."""
     roles = sorted({role for by_role in disturbed.by_block.values() for role in by_role})
     alone = _blocks(quiet)

@@ -70,11 +70,11 @@ def _absences(episodes: Sequence[Episode]) -> list[_Absence]:
         if found and found[-1].end_ns == begin:
             begin, ready = found[-1].begin_ns, found[-1].ready
             found.pop()
-        found.append(_Absence(begin, episode.end_ns, _perhaps(episode), ready))
+        found.append(_Absence(begin, episode.end_ns, _latest_end_ns(episode), ready))
     return found
 
 
-def _perhaps(episode: Episode) -> int:
+def _latest_end_ns(episode: Episode) -> int:
     return episode.end_ns + episode.after_ns
 
 
@@ -89,13 +89,13 @@ def _stops(
     for before, after in pairwise(marks):
         for each in absences:
             if each.ready and before <= each.begin_ns < after < each.perhaps_ns:
-                ran = each.begin_ns - before - _away(absences, before, each.begin_ns)
+                ran = each.begin_ns - before - _absent_ns(absences, before, each.begin_ns)
                 if ran >= enough:
                     stops.append((each.begin_ns, after))
     return stops
 
 
-def _away(absences: Sequence[_Absence], begin: int, end: int) -> int:
+def _absent_ns(absences: Sequence[_Absence], begin: int, end: int) -> int:
     return sum(
         min(each.end_ns, end) - max(each.begin_ns, begin)
         for each in absences
@@ -112,18 +112,18 @@ def _relabelled(
     for episode in episodes:
         while left and left[0][1] <= episode.begin_ns:
             left.pop(0)
-        if not left or left[0][0] >= _perhaps(episode) or "interrupt" in episode.cause.kind:
+        if not left or left[0][0] >= _latest_end_ns(episode) or "interrupt" in episode.cause.kind:
             result.append(episode)
             continue
-        end = min(left[0][1], _perhaps(episode))
+        end = min(left[0][1], _latest_end_ns(episode))
         last = result[-1] if result else None
         if last and last.cause == THROTTLED and last.end_ns == episode.begin_ns:
             result[-1] = replace(last, end_ns=end)
         else:
             result.append(Episode(episode.begin_ns, end, THROTTLED, episode.before_ns))
-        if end < _perhaps(episode):
+        if end < _latest_end_ns(episode):
             # The period's timer released the thread, so an idle CPU was on its way back to it.
             cause = WAKE_UP if episode.cause == IDLE_READY else episode.cause
             until = max(end, episode.end_ns)
-            result.append(Episode(end, until, cause, after_ns=_perhaps(episode) - until))
+            result.append(Episode(end, until, cause, after_ns=_latest_end_ns(episode) - until))
     return tuple(result)

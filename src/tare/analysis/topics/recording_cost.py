@@ -99,11 +99,11 @@ def _pairs(study: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             continue
         for one, twin in arms.items():
             original = not twin.get("twin_of")
-            if original and twin.get("host_trace") is not False and _same(twin, asked):
+            if original and twin.get("host_trace") is not False and _has_same_settings(twin, asked):
                 yield one, other
 
 
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _has_same_settings(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     left_out = ("host_trace", "twin_of")
     return all(one.get(name) == other.get(name) for name in {*one, *other} if name not in left_out)
 

@@ -242,7 +242,7 @@ def _effect(
     tails: list[float] = []
     done = failed = 0
     for timeline in members:
-        steps = _of_phase(timeline, name)
+        steps = _steps_of_phase(timeline, name)
         mean, quiet = mean_of(steps), mean_of(timeline.quiet())
         if mean is None or quiet is None:
             continue
@@ -288,7 +288,7 @@ def _interval(logs: Sequence[float], confidence: float) -> Interval | None:
     return Interval(math.exp(ends.low), math.exp(ends.high), "student-t", confidence)
 
 
-def _of_phase(timeline: Timeline, name: str) -> tuple[Step, ...]:
+def _steps_of_phase(timeline: Timeline, name: str) -> tuple[Step, ...]:
     if name == QUIET:
         return timeline.quiet()
     return tuple(

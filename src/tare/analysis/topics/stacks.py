@@ -137,7 +137,7 @@ def holders_in(
         )
         for key, times_seen in keys.items():
             one = Holder(side, *key, 1, times_seen, gap.excess_ns, gap.cause)
-            found[key] = _both(found[key], one) if key in found else one
+            found[key] = _merge_holders(found[key], one) if key in found else one
     return list(found.values())
 
 
@@ -145,7 +145,7 @@ def _key(sight: Sight) -> tuple[str, str, tuple[str, ...]]:
     return sight.what, sight.comm, sight.own_frames[:MOST_SHOWN]
 
 
-def _both(one: Holder, other: Holder) -> Holder:
+def _merge_holders(one: Holder, other: Holder) -> Holder:
     worst = max(one, other, key=lambda each: each.longest_ns)
     return replace(worst, gaps=one.gaps + other.gaps, seen=one.seen + other.seen)
 
@@ -156,7 +156,7 @@ def merged(cells: Iterable[CellStacks]) -> tuple[Holder, ...]:
     for cell in cells:
         for each in cell.holders:
             key = (each.side, each.what, each.comm, each.frames)
-            found[key] = _both(found[key], each) if key in found else each
+            found[key] = _merge_holders(found[key], each) if key in found else each
     return tuple(sorted(found.values(), key=lambda one: (-one.longest_ns, -one.seen, one.what)))
 
 

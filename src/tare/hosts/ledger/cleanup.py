@@ -100,7 +100,7 @@ class Going(str):
     __slots__ = ()
 
 
-def _after(words: str, sentence: str) -> str:
+def _prefixed(words: str, sentence: str) -> str:
     return sentence.after(words) if isinstance(sentence, Left) else f"{words}{sentence}"
 
 
@@ -160,7 +160,7 @@ async def clean_all(
                 did = await clean(host, ledger, undoers())
             else:
                 did = await _clean_afar(ledger, undoers(), reach)
-            messages += [_after(f"{path.stem}: ", sentence) for sentence in did]
+            messages += [_prefixed(f"{path.stem}: ", sentence) for sentence in did]
         finally:
             ledger.discard()
     return messages
@@ -174,7 +174,7 @@ async def _clean_afar(
     try:
         async with reach(ledger.reach) as host:
             did = await clean(host, ledger, undoers)
-            return [_after(f"{host.name}: ", sentence) for sentence in did]
+            return [_prefixed(f"{host.name}: ", sentence) for sentence in did]
     except (MachineFault, InputError) as error:
         return [Left(f"left alone: {error}.")]
 

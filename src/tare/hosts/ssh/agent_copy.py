@@ -189,7 +189,7 @@ async def prepare(
         put = await run_script(connection, _PUT, folder, input=content)
         if put.returncode != 0:
             fault = await unusable(connection, options, folder, len(content))
-            raise fault or _not_taken(options, folder, put.words)
+            raise fault or _unwritable_folder(options, folder, put.words)
     return Door(
         connection,
         f"{folder}/tare-agent",
@@ -219,10 +219,10 @@ async def unusable(
     folders = read_folders(looked.stdout.decode(errors="replace"))
     if not folders or not (obstacle := folders[0].obstacle(size)):
         return None
-    return _in_no_folder(options, folder, obstacle, usable(folders[1:], size))
+    return _unusable_folder(options, folder, obstacle, usable(folders[1:], size))
 
 
-def _in_no_folder(
+def _unusable_folder(
     options: SshOptions, folder: str, obstacle: str, better: str | None
 ) -> InputError:
     instead = better or "/A/FOLDER/WHERE/PROGRAMS/MAY/RUN"
@@ -232,8 +232,8 @@ def _in_no_folder(
     )
 
 
-def _not_taken(options: SshOptions, folder: str, words: str) -> TareError:
-    return _in_no_folder(options, folder, words or "it cannot be written there", None)
+def _unwritable_folder(options: SshOptions, folder: str, words: str) -> TareError:
+    return _unusable_folder(options, folder, words or "it cannot be written there", None)
 
 
 async def take_back(connection: asyncssh.SSHClientConnection, options: SshOptions) -> None:

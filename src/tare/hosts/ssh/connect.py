@@ -40,7 +40,7 @@ async def log_in(options: SshOptions) -> asyncssh.SSHClientConnection:
     before: SshOptions | None = None
     for hop in (*options.jumps, options):
         try:
-            connection = await _one(hop, last, before)
+            connection = await _log_in(hop, last, before)
         except BaseException as error:
             if last is not None:
                 last.abort()
@@ -55,7 +55,7 @@ async def log_in(options: SshOptions) -> asyncssh.SSHClientConnection:
     return last
 
 
-async def _one(
+async def _log_in(
     options: SshOptions,
     through: asyncssh.SSHClientConnection | None,
     before: SshOptions | None,
@@ -77,7 +77,7 @@ async def _one(
                 raise UnknownKey(
                     f"the key of {options.place} is unknown: there is no "
                     f"file {options.known_hosts}",
-                    _how_to_know(options, key),
+                    _known_hosts_advice(options, key),
                 )
             connection = await asyncssh.connect(
                 options.reached_at,
@@ -155,7 +155,7 @@ async def _key_not_verified(
             )
     return UnknownKey(
         f"{options.known_hosts} has no key for {options.place}",
-        _how_to_know(options, await _shown_again(options, through)),
+        _known_hosts_advice(options, await _shown_again(options, through)),
     )
 
 
@@ -177,7 +177,7 @@ async def _shown_again(
     return None
 
 
-def _how_to_know(options: SshOptions, key: asyncssh.SSHKey | None) -> str:
+def _known_hosts_advice(options: SshOptions, key: asyncssh.SSHKey | None) -> str:
     if key is None:
         return f"add a line with its key: ssh-keyscan -p {options.port} {options.reached_at}"
     line = f"{options.known_as} {key.export_public_key().decode().strip()}"

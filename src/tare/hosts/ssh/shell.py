@@ -109,12 +109,12 @@ async def run_script(
             _upto_end(process.stdout, mark), _upto_end(process.stderr, mark)
         )
         feeding.cancel()
-        inside = _between(out, mark)
+        inside = _parse_marked(out, mark)
         if inside is None:
             await process.wait_closed()
             raise NotRun(out.strip() or err.strip(), process.returncode)
         content, status = inside
-        return Finished(status, content, (_between(err, mark) or (err, 0))[0])
+        return Finished(status, content, (_parse_marked(err, mark) or (err, 0))[0])
     finally:
         process.close()
 
@@ -210,7 +210,7 @@ async def _upto_end(stream: asyncssh.SSHReader[bytes], mark: str) -> bytes:
     return bytes(seen)
 
 
-def _between(seen: bytes, mark: str) -> tuple[bytes, int] | None:
+def _parse_marked(seen: bytes, mark: str) -> tuple[bytes, int] | None:
     """Return the bytes between two marks and the status after the second; None without them."""
     _, begun, rest = seen.partition(_line(mark))
     found = re.search(rb"\n%s(?: ([0-9]+))?\n" % mark.encode(), rest)

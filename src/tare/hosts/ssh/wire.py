@@ -105,7 +105,7 @@ class Wire:
                 self._front = await self._greet(connection, resume=False)
         except TimeoutError as error:
             await self._leave(connection)
-            raise self._too_slow() from error
+            raise self._slow_shell_fault() from error
         except NotRun as error:
             await self._leave(connection)
             raise error.fault(self._options) from error
@@ -125,7 +125,7 @@ class Wire:
                 await take_back(connection, self._options)
         connection.abort()
 
-    def _too_slow(self) -> MachineFault:
+    def _slow_shell_fault(self) -> MachineFault:
         return self._options.silent(
             "lets Tare in, but its login shell did not run a command within "
             f"{PREPARE * self._options.connect_s:g} s",
@@ -189,7 +189,7 @@ class Wire:
                 return
             self._tell(f"The connection to {self._options.name} broke ({how}).")
             broke = time.monotonic()
-            self._front = await self._again(how)
+            self._front = await self._reconnect(how)
             took = time.monotonic() - broke
             self._tell(f"{self._options.name} is connected again after {took:.1f} s.")
 
@@ -255,7 +255,7 @@ class Wire:
             await asyncio.sleep(self._options.silence_s / 4)
             self._link.ask()
 
-    async def _again(self, how: str) -> ByteProcess:
+    async def _reconnect(self, how: str) -> ByteProcess:
         self._opened.connection.abort()
         pause = _FIRST_PAUSE_S
         last: Exception = Broken(how)

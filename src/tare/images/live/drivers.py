@@ -90,7 +90,7 @@ def find_drivers(tree: ModuleTree, version: str) -> Drivers:
     try:
         named = tree.in_load_order((*required, *OPTIONAL))
         # A module may ask for another one without depending on it.
-        wished = [name for module in named for name in _before(module)]
+        wished = [name for module in named for name in _soft_dependencies(module)]
         modules = tree.in_load_order((*wished, *required, *OPTIONAL))
         return Drivers(modules, tree.in_load_order(ALWAYS))
     except NotExtractable as error:
@@ -103,13 +103,13 @@ def driver_list(modules: Iterable[Module]) -> str:
     names = {module.name for module in held}
     lines = []
     for module in held:
-        needs = [name for name in (*module.depends, *_before(module)) if name in names]
+        needs = [name for name in (*module.depends, *_soft_dependencies(module)) if name in names]
         aliases = [text for text in modinfo(module.data).get("alias", ()) if _BUSES.match(text)]
         lines.append(" ".join((f"/{_path(module)}", ",".join(needs) or "-", *aliases)))
     return "".join(f"{line}\n" for line in lines)
 
 
-def _before(module: Module) -> tuple[str, ...]:
+def _soft_dependencies(module: Module) -> tuple[str, ...]:
     """Return the modules that this one wants loaded before it (``softdep`` of modprobe.d(5))."""
     found = [
         name

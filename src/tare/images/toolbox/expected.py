@@ -111,9 +111,9 @@ async def run_inside(
         [*apart, str(agent), "run", "program", json.dumps(request)], timeout_s=_RUN_S, env=own
     )
     if not done.ok:
-        said = done.words().splitlines()
+        lines = done.words().splitlines()
         raise InputError(
-            f"the new toolbox does not work: {name}: {said[-1] if said else 'no reason given'}",
+            f"the new toolbox does not work: {name}: {lines[-1] if lines else 'no reason given'}",
             hint,
         )
     value: dict[str, Any] = json.loads(done.stdout)["value"]

@@ -210,10 +210,10 @@ class _Build:
 
     def _describe(self, tree: Path) -> None:
         about = tree / ABOUT
-        told = {**json.loads(about.read_bytes()), "key": self.key}
+        description = {**json.loads(about.read_bytes()), "key": self.key}
         # The file itself is the other toolbox's too.
         about.unlink()
-        about.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
+        about.write_text(json.dumps(description, indent=1, sort_keys=True) + "\n")
 
 
 def lay_over(tree: Path, more: Path) -> None:

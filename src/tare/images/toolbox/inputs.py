@@ -107,18 +107,18 @@ def words(count: int, seed: int) -> list[str]:
 
 def text() -> bytes:
     """Return a text of made-up words with numbers in it, for compressors."""
-    told = words(TEXT_BYTES // 4, 2)
-    for index in range(0, len(told), 17):
-        told[index] = f"{told[index]}.\n{index * 7919 % 1_000_003}"
-    return " ".join(told).encode()[:TEXT_BYTES]
+    drawn = words(TEXT_BYTES // 4, 2)
+    for index in range(0, len(drawn), 17):
+        drawn[index] = f"{drawn[index]}.\n{index * 7919 % 1_000_003}"
+    return " ".join(drawn).encode()[:TEXT_BYTES]
 
 
 def page() -> bytes:
     """Return an HTML page as people write it: tags left open, attributes without quotes."""
-    told = words(PAGE_ITEMS * 12, 3)
+    drawn = words(PAGE_ITEMS * 12, 3)
     parts = ["<html><head><title>A page<body bgcolor=white><h1>Things<ul>"]
     for item in range(PAGE_ITEMS):
-        some = told[item * 12 : item * 12 + 12]
+        some = drawn[item * 12 : item * 12 + 12]
         parts.append(
             f"<li><b>{some[0]} <i>{some[1]}</b></i> <a href={some[2]}.html>{some[3]}</a>"
             f"<p align=left>{' '.join(some[4:10])} & {some[10]}<br><font size=2>{some[11]}</font>"

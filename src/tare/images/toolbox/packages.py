@@ -40,10 +40,10 @@ async def toolbox_packages(
         InputError: There is no apt, or no such package.
     """
     names = [await _existing(host, name) for name in wanted]
-    said = await _apt(host, ["apt-get", *_NOTHING_INSTALLED, "-s", "install", "--", *names])
+    printed = await _apt(host, ["apt-get", *_NOTHING_INSTALLED, "-s", "install", "--", *names])
     versions = {
         name.partition(":")[0]: version
-        for name, version in _INSTALLED.findall(said)
+        for name, version in _INSTALLED.findall(printed)
         if name.partition(":")[0] in names or not unneeded.fullmatch(name.partition(":")[0])
     }
     asked = [f"{name}={version}" for name, version in sorted(versions.items())]
@@ -67,12 +67,12 @@ async def unknown_packages(host: Host, names: Iterable[str]) -> tuple[str, ...]:
     asked = sorted(set(names))
     if not asked:
         return ()
-    said = await host.run(
+    done = await host.run(
         ["apt-cache", "show", "--no-all-versions", "--", *asked],
         timeout_s=_RESOLVE_S,
         env={"LC_ALL": "C"},
     )
-    known = set(_NAMED.findall(said.stdout.decode(errors="replace")))
+    known = set(_NAMED.findall(done.stdout.decode(errors="replace")))
     return tuple(name for name in asked if name not in known)
 
 
@@ -81,22 +81,22 @@ async def _existing(host: Host, name: str) -> str:
     if len(choices) == 1:
         return name
     for choice in choices:
-        said = await host.run(
+        done = await host.run(
             ["apt-cache", "show", "--no-all-versions", "--", choice], timeout_s=60
         )
-        if said.ok and said.stdout:
+        if done.ok and done.stdout:
             return choice
     raise InputError(f"apt knows no package {' or '.join(choices)} for the toolbox", _HINT)
 
 
 async def _apt(host: Host, argv: list[str]) -> str:
-    said = await host.run(argv, timeout_s=_RESOLVE_S, env={"LC_ALL": "C"})
-    if not said.ok:
-        lines = [line for line in said.words().splitlines() if line.startswith("E:")]
+    done = await host.run(argv, timeout_s=_RESOLVE_S, env={"LC_ALL": "C"})
+    if not done.ok:
+        lines = [line for line in done.words().splitlines() if line.startswith("E:")]
         raise InputError(
-            f"apt cannot resolve the toolbox: {' '.join(lines) or said.words()}", _HINT
+            f"apt cannot resolve the toolbox: {' '.join(lines) or done.words()}", _HINT
         )
-    return said.stdout.decode(errors="replace")
+    return done.stdout.decode(errors="replace")
 
 
 async def download_all(host: Host, packages: Sequence[Package], folder: Path) -> tuple[Path, ...]:

@@ -293,8 +293,8 @@ def publish_toolbox(tree: Path, folder: Path, facts: Mapping[str, Any]) -> None:
     (box / LISTING).write_text(json.dumps(snapshot(tree), indent=0, sort_keys=True))
     digest = store.file_digest(box / IMAGE)
     files = {IMAGE: digest, LISTING: store.file_digest(box / LISTING)}
-    told = {"files": files, "facts": {**facts, "digest": digest}}
-    (box / store.MANIFEST).write_text(f"{json.dumps(told, indent=1, sort_keys=True)}\n")
+    manifest = {"files": files, "facts": {**facts, "digest": digest}}
+    (box / store.MANIFEST).write_text(f"{json.dumps(manifest, indent=1, sort_keys=True)}\n")
     if folder.exists():
         shutil.rmtree(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -345,11 +345,11 @@ class _Build:
         self.say(f"toolbox {self.kind}: running every program once")
         about = tree / ABOUT
         about.parent.mkdir(parents=True, exist_ok=True)
-        about.write_text(self._about({}))
+        about.write_text(self._description({}))
         expected = await expected_outputs(
             self.host, self.agent, tree, self.kind, self.jar is not None
         )
-        about.write_text(self._about(expected))
+        about.write_text(self._description(expected))
         await asyncio.to_thread(trees.make_uniform, tree)
         if self.kind in WITH_HADOOP:
             self.say(f"toolbox {self.kind}: running Hadoop once, to keep its daemons' classes")
@@ -365,8 +365,8 @@ class _Build:
         }
         await asyncio.to_thread(publish_toolbox, tree, folder, facts)
 
-    def _about(self, expected: Mapping[str, str]) -> str:
-        told = {
+    def _description(self, expected: Mapping[str, str]) -> str:
+        description = {
             "kind": self.kind,
             "key": self.key,
             "programs": {
@@ -375,4 +375,4 @@ class _Build:
             },
             "expected": dict(expected),
         }
-        return json.dumps(told, indent=1, sort_keys=True) + "\n"
+        return json.dumps(description, indent=1, sort_keys=True) + "\n"

@@ -81,9 +81,9 @@ async def unpack(host: Host, debs: Sequence[Path], tree: Path) -> None:
             )
         if not done.ok:
             require_disk(done.words(), tree)
-            said = done.words().splitlines()
+            lines = done.words().splitlines()
             raise InputError(
-                f"{deb.name} could not be unpacked: {said[-1] if said else 'no reason given'}",
+                f"{deb.name} could not be unpacked: {lines[-1] if lines else 'no reason given'}",
                 "free some space in the cache directory",
             )
 

@@ -37,13 +37,15 @@ class HypervSwitchResource(ServerResource[HypervSession]):
         """Return whether the switch is there."""
         # An account without rights gets an empty list, which would mean nothing.
         await Server(self.session).host()
-        return bool(await self.session.run(*self._own(), chosen("Id")))
+        return bool(await self.session.run(*self._own_switches(), chosen("Id")))
 
     async def remove(self) -> None:
         """Remove the switch; refused while a running VM is connected to it."""
-        await self.session.run(*self._own(), cmdlet("Remove-VMSwitch", Force=True, Confirm=False))
+        await self.session.run(
+            *self._own_switches(), cmdlet("Remove-VMSwitch", Force=True, Confirm=False)
+        )
 
-    def _own(self) -> tuple[Cmdlet, ...]:
+    def _own_switches(self) -> tuple[Cmdlet, ...]:
         return (
             cmdlet("Get-VMSwitch"),
             named(self.name),

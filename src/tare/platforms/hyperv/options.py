@@ -100,7 +100,7 @@ class HypervOptions(VendorOptions, ScheduledOptions):
         return refused(wanted, UNKNOWN, "Hyper-V knows")
 
     @model_validator(mode="after")
-    def _of_its_generation(self) -> Self:
+    def _check_generation(self) -> Self:
         if self.generation == 1 and self.secure_boot:
             raise ValueError("only generation 2 has Secure Boot: write `generation: 2`")
         if self.generation == 2 and self.devices == "emulated":

@@ -148,7 +148,7 @@ def find_line(text: str) -> Line:
         line = _chosen(lines)
         line = line and replace(line, in_table=True)
     else:
-        line = _of_script(text)
+        line = _line_of_script(text)
     if line is None:
         raise ValueError("there is no QEMU in it")
     return line
@@ -163,7 +163,7 @@ def _chosen(lines: Sequence[Line | None], last: bool = False) -> Line | None:
     return replace(line, others=len(found) - 1, unread=len(lines) - len(found))
 
 
-def _of_script(text: str) -> Line | None:
+def _line_of_script(text: str) -> Line | None:
     """Return the line of QEMU's of a script, or of libvirt's log, whose last start counts."""
     kept = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
     whole_text = re.sub(r"\\[ \t]*\n", " ", "\n".join(kept))
@@ -327,11 +327,11 @@ def _taskset(
     names = [option for option, _ in options]
     listed = any(each in ("--cpu-list",) or "c" in each.lstrip("-")[:3] for each in names)
     if not listed:
-        cpus = ",".join(map(str, _of_mask(cpus)))
+        cpus = ",".join(map(str, _cpus_of_mask(cpus)))
     all_threads_on(found, f"vCPUs on CPUs {cpus or 'of no mask'}", cpus)
 
 
-def _of_mask(mask: str) -> list[int]:
+def _cpus_of_mask(mask: str) -> list[int]:
     plain = mask.lower().removeprefix("0x").replace(",", "")
     if not re.fullmatch(r"[0-9a-f]{1,1024}", plain):
         return []

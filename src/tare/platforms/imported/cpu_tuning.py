@@ -152,10 +152,10 @@ def _policy(found: Found, tune: Node) -> None:
                 "Tare knows one policy for all vCPUs",
             )
         return
-    _one_policy(found, *one)
+    _import_policy(found, *one)
 
 
-def _one_policy(found: Found, policy: str, given: str) -> None:
+def _import_policy(found: Found, policy: str, given: str) -> None:
     if policy == "batch":
         found.schedule(policy=policy)
     elif policy == "fifo":

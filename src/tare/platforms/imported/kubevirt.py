@@ -331,12 +331,12 @@ def _interfaces(found: Found, values: Values) -> None:
 
 def _finish(found: Found, values: Values) -> None:
     def why(key: str, _: str) -> str | None:
-        if _under(key, _ASIDE):
+        if _is_below(key, _ASIDE):
             return None
-        return next((reason for place, reason in _WHY.items() if _under(key, (place,))), "")
+        return next((reason for place, reason in _WHY.items() if _is_below(key, (place,))), "")
 
     found.close_each(values, why)
 
 
-def _under(key: str, places: Iterable[str]) -> bool:
+def _is_below(key: str, places: Iterable[str]) -> bool:
     return any(key == place or key.startswith((f"{place}.", f"spec.{place}.")) for place in places)

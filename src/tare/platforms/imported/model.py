@@ -265,8 +265,8 @@ class Found:
         if chosen is None:
             return
         self.disk, self._bus = chosen.size, chosen.bus
-        self._one_of("disk_cache", chosen.cache, _CACHES)
-        self._one_of("disk_aio", chosen.aio, _AIO)
+        self._take_known("disk_cache", chosen.cache, _CACHES)
+        self._take_known("disk_aio", chosen.aio, _AIO)
         if chosen.kept == "block":
             self.options["disk_format"] = "block"
             self.leave("a block device of the host", "a loop device over a new file is taken")
@@ -282,7 +282,7 @@ class Found:
         for what, why in chosen.notes:
             self.leave(what, why)
 
-    def _one_of(self, option: str, value: str, known: tuple[str, ...]) -> None:
+    def _take_known(self, option: str, value: str, known: tuple[str, ...]) -> None:
         if value in known:
             self.options[option] = value
         elif value not in ("", "default", "on"):

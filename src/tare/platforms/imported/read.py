@@ -95,9 +95,9 @@ def import_bytes(content: bytes, source: str, name: str = "") -> Arm:
 def _understood(text: str) -> Found:
     begin = text.lstrip()[:1]
     if begin == "<":
-        return _of_xml(text)
+        return _read_xml(text)
     if begin == "{":
-        return _of_json(text)
+        return _read_json(text)
     if is_kubevirt(text):
         return read_kubevirt(documents(text))
     if is_vmx(text):
@@ -111,7 +111,7 @@ def _understood(text: str) -> Found:
     return read_words(text) if is_command(text) else read_proxmox(text)
 
 
-def _of_json(text: str) -> Found:
+def _read_json(text: str) -> Found:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
@@ -123,7 +123,7 @@ def _of_json(text: str) -> Found:
     raise ValueError("is JSON, but not a Firecracker configuration or a KubeVirt machine")
 
 
-def _of_xml(text: str) -> Found:
+def _read_xml(text: str) -> Found:
     # Entities can make a page of text into a memory full of it, and no description has any.
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise ValueError("has a document type of its own")

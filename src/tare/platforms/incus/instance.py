@@ -114,7 +114,7 @@ def container(
         },
     }
     if isolated is not None:
-        devices["eth0"] = {**_on_network(isolated), "name": "eth0"}
+        devices["eth0"] = {**_nic_device(isolated), "name": "eth0"}
     return _asked(options, spec, image, config, devices)
 
 
@@ -153,11 +153,11 @@ def virtual_machine(
     if own:
         devices["disk"] = {"type": "disk", "pool": pool, "source": OWN_VOLUME}
     if isolated is not None:
-        devices["eth1"] = _on_network(isolated)
+        devices["eth1"] = _nic_device(isolated)
     return _asked(options, spec, image, config, devices)
 
 
-def _on_network(isolated: IsolatedNic) -> dict[str, str]:
+def _nic_device(isolated: IsolatedNic) -> dict[str, str]:
     # For both directions.
     limit = {} if isolated.rate is None else {"limits.max": f"{isolated.rate:.0f}bit"}
     return {"type": "nic", "network": isolated.network, "hwaddr": isolated.mac, **limit}

@@ -150,7 +150,7 @@ class Server:
             cpus,
             total,
             max(0, total - int(memory.get("used") or 0)) if total and host is None else None,
-            len(_all(resources.get("cpu"), "sockets")),
+            len(_list_in(resources.get("cpu"), "sockets")),
             is_host=host is not None,
         )
 
@@ -239,40 +239,40 @@ class Server:
 
     async def bring_image(self, project: str, content: bytes) -> str:
         """Bring an image into a project; returns its fingerprint."""
-        answer = await self.session.ask("POST", _in(project, "images"), content)
+        answer = await self.session.ask("POST", _url(project, "images"), content)
         return str(answer["fingerprint"])
 
     async def bring_volume(self, project: str, pool: str, name: str, content: bytes) -> None:
         """Bring a block volume with some content into a project."""
-        path = _in(project, f"storage-pools/{quote(pool, '')}/volumes/custom")
+        path = _url(project, f"storage-pools/{quote(pool, '')}/volumes/custom")
         headers = {f"X-{product}-name": name for product in ("LXD", "Incus")}
         await self.session.ask("POST", path, volume_backup(name, pool, content), headers)
 
     async def make_volume(self, project: str, pool: str, name: str, size: int) -> None:
         """Make an empty block volume of a size in bytes in a project."""
-        path = _in(project, f"storage-pools/{quote(pool, '')}/volumes/custom")
+        path = _url(project, f"storage-pools/{quote(pool, '')}/volumes/custom")
         config = {"size": str(size)}
         body = {"name": name, "type": "custom", "content_type": "block", "config": config}
         await self.session.ask("POST", path, body)
 
     async def make(self, project: str, instance: Mapping[str, Any]) -> None:
         """Make an instance."""
-        await self.session.ask("POST", _in(project, "instances"), instance)
+        await self.session.ask("POST", _url(project, "instances"), instance)
 
     async def bring_configuration(self, project: str, instance: str, content: bytes) -> None:
         """Write the agent's configuration into a container."""
-        path = _in(project, f"instances/{instance}/files", f"&path={quote(CONFIGURATION, '')}")
+        path = _url(project, f"instances/{instance}/files", f"&path={quote(CONFIGURATION, '')}")
         fields = {"uid": "0", "gid": "0", "mode": "0400", "type": "file"}
         headers = {f"X-{made}-{key}": fields[key] for made in ("LXD", "Incus") for key in fields}
         await self.session.ask("POST", path, content, headers)
 
     async def instance(self, project: str, name: str) -> Mapping[str, Any]:
         """Return what an instance is; raises Missing if it is gone."""
-        return dict(await self.session.ask("GET", _in(project, f"instances/{name}")))
+        return dict(await self.session.ask("GET", _url(project, f"instances/{name}")))
 
     async def state(self, project: str, name: str) -> Mapping[str, Any]:
         """Return how an instance is, waiting for one that just ends; raises Missing if gone."""
-        path, deadline = _in(project, f"instances/{name}/state"), time.monotonic() + LOCK_S
+        path, deadline = _url(project, f"instances/{name}/state"), time.monotonic() + LOCK_S
         while True:
             try:
                 return dict(await self.session.ask("GET", path))
@@ -285,14 +285,14 @@ class Server:
         """Return the snapshots and backups of an instance, sorted by name."""
         found: list[str] = []
         for kind in ("snapshots", "backups"):
-            listed = await self.session.ask("GET", _in(project, f"instances/{name}/{kind}"))
+            listed = await self.session.ask("GET", _url(project, f"instances/{name}/{kind}"))
             found += [f"{kind[:-1]} {each}" for each in sorted(_names(listed))]
         return found
 
     async def start(self, project: str, name: str) -> None:
         """Start an instance."""
         body = {"action": "start", "timeout": -1}
-        await self.session.ask("PUT", _in(project, f"instances/{name}/state"), body)
+        await self.session.ask("PUT", _url(project, f"instances/{name}/state"), body)
 
     async def stop(self, project: str, name: str) -> None:
         """Stop an instance at once; of one that does not run, or is gone, nothing happens."""
@@ -301,7 +301,7 @@ class Server:
             if await self._is_off(project, name):
                 return
             try:
-                await self.session.ask("PUT", _in(project, f"instances/{name}/state"), body)
+                await self.session.ask("PUT", _url(project, f"instances/{name}/state"), body)
             except MachineFault:
                 # One that ended meanwhile is not stopped, but refused.
                 if not await self._is_off(project, name):
@@ -355,21 +355,21 @@ class Server:
 
     async def _empty(self, project: str, config: Mapping[str, Any]) -> None:
         """Remove what is in a project: what it shares with others is theirs."""
-        for name in _names(await self.session.ask("GET", _in(project, "instances"))):
+        for name in _names(await self.session.ask("GET", _url(project, "instances"))):
             await self.stop(project, name)
             await self._delete(project, f"instances/{quote(name, '')}")
         if config.get(VOLUMES) == "true":
             for pool in _names(await self.session.ask("GET", "/1.0/storage-pools")):
                 volumes = f"storage-pools/{quote(pool, '')}/volumes/custom"
-                for name in _names(await self.session.ask("GET", _in(project, volumes))):
+                for name in _names(await self.session.ask("GET", _url(project, volumes))):
                     await self._delete(project, f"{volumes}/{quote(name, '')}")
         if config.get(IMAGES) == "true":
-            for name in _names(await self.session.ask("GET", _in(project, "images"))):
+            for name in _names(await self.session.ask("GET", _url(project, "images"))):
                 await self._delete(project, f"images/{name}")
 
     async def _delete(self, project: str, path: str) -> None:
         try:
-            await self.session.ask("DELETE", _in(project, path))
+            await self.session.ask("DELETE", _url(project, path))
         except Missing:
             return
 
@@ -381,8 +381,8 @@ def _project(name: str) -> str:
 def threads_in(answer: Any) -> str:
     """Return whether cores have several threads, by ``GET /1.0/resources``; empty: unknown."""
     cpu = answer.get("cpu") if isinstance(answer, Mapping) else None
-    cores = [core for socket in _all(cpu, "sockets") for core in _all(socket, "cores")]
-    known = [threads for core in cores if (threads := _all(core, "threads"))]
+    cores = [core for socket in _list_in(cpu, "sockets") for core in _list_in(socket, "cores")]
+    known = [threads for core in cores if (threads := _list_in(core, "threads"))]
     return "" if not known else "on" if any(len(threads) > 1 for threads in known) else "off"
 
 
@@ -393,10 +393,10 @@ def cpus_in(resources: Any) -> HostCpus:
     nodes: dict[int, int] = {}
     packages: dict[int, int] = {}
     isolated: set[int] = set()
-    for socket in _all(cpu, "sockets"):
+    for socket in _list_in(cpu, "sockets"):
         threads = [
-            [each for each in _all(core, "threads") if each.get("online", True)]
-            for core in _all(socket, "cores")
+            [each for each in _list_in(core, "threads") if each.get("online", True)]
+            for core in _list_in(socket, "cores")
         ]
         first = min((int(each["id"]) for core in threads for each in core), default=0)
         for core in threads:
@@ -416,12 +416,12 @@ def cpus_in(resources: Any) -> HostCpus:
         packages=packages,
         memory={
             int(each.get("numa_node") or 0): int(each.get("total") or 0)
-            for each in _all(memory, "nodes")
+            for each in _list_in(memory, "nodes")
         },
     )
 
 
-def _all(answer: Any, key: str) -> list[Any]:
+def _list_in(answer: Any, key: str) -> list[Any]:
     """Return a list in an answer; an empty one if there is none."""
     found = answer.get(key) if isinstance(answer, Mapping) else None
     return found if isinstance(found, list) else []
@@ -436,7 +436,7 @@ async def _governors(host: Host) -> str:
     return ", ".join(done.stdout.decode("ascii", "replace").split())
 
 
-def _in(project: str, path: str, more: str = "") -> str:
+def _url(project: str, path: str, more: str = "") -> str:
     return f"/1.0/{path}?project={quote(project, '')}{more}"
 
 

@@ -102,9 +102,9 @@ def look_at(library: Any, opened: Any, domain: Any) -> Look:
             return None
 
     state, listed = domain.state(), asked(domain.listAllSnapshots) or ()
-    copies = [f"snapshot {_of(each.getXMLDesc(0))}" for each in listed]
+    copies = [f"snapshot {_label(each.getXMLDesc(0))}" for each in listed]
     marks = asked(lambda: domain.listAllCheckpoints()) or ()
-    copies += [f"checkpoint {_of(each.getXMLDesc(0))}" for each in marks]
+    copies += [f"checkpoint {_label(each.getXMLDesc(0))}" for each in marks]
     # Kept: else whoever else asks for it would find it gone.
     last = library.VIR_DOMAIN_JOB_STATS_COMPLETED | library.VIR_DOMAIN_JOB_STATS_KEEP_COMPLETED
     counted = asked(opened.domainListGetStats, [domain], library.VIR_DOMAIN_STATS_VCPU) or ()
@@ -160,7 +160,7 @@ def _operation(job: Mapping[str, Any]) -> str:
     return "" if number == _START else OPERATIONS.get(number, "a job of libvirt's")
 
 
-def _of(xml: str) -> str:
+def _label(xml: str) -> str:
     copy = ET.fromstring(xml)
     return f"{copy.findtext('name')} of {copy.findtext('creationTime')}"
 

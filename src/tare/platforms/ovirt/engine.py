@@ -158,10 +158,10 @@ class Engine:
             "cpus": sockets * cores * threads,
             "hyper-threading": "" if not threads else "on" if threads > 1 else "off",
             "scheduling policy": policy,
-            "KSM": _on(cluster.ksm.enabled if cluster.ksm else None),
-            "ballooning": _on(cluster.ballooning_enabled),
-            "HA reservation": _on(cluster.ha_reservation),
-            "threads as cores": _on(cluster.threads_as_cores),
+            "KSM": _on_or_off(cluster.ksm.enabled if cluster.ksm else None),
+            "ballooning": _on_or_off(cluster.ballooning_enabled),
+            "HA reservation": _on_or_off(cluster.ha_reservation),
+            "threads as cores": _on_or_off(cluster.threads_as_cores),
         }
         return {name: value for name, value in found.items() if value}
 
@@ -280,5 +280,5 @@ def _system(host: Any) -> str:
     return " ".join(word for word in (host.os.type, version) if word)
 
 
-def _on(value: bool | None) -> str:
+def _on_or_off(value: bool | None) -> str:
     return "" if value is None else "on" if value else "off"

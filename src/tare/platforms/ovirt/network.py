@@ -35,16 +35,16 @@ class OvirtNetworkResource(ServerResource[OvirtSession]):
 
     async def exists(self) -> bool:
         """Return whether it is there, with Tare's mark."""
-        return bool(await self._own())
+        return bool(await self._own_networks())
 
     async def remove(self) -> None:
         """Remove it; its vNIC profile goes with it."""
-        for network in await self._own():
+        for network in await self._own_networks():
             remove = partial(_remove_network, network.id)
             with contextlib.suppress(Missing):
                 await Engine(self.session).ask(remove)
 
-    async def _own(self) -> list[Any]:
+    async def _own_networks(self) -> list[Any]:
         found = await Engine(self.session).ask(
             lambda api: api.networks_service().list(search=f"name={self.name}")
         )

@@ -89,7 +89,7 @@ class OvirtOptions(VendorOptions, ScheduledOptions):
         return self
 
     @model_validator(mode="after")
-    def _one_profile(self) -> OvirtOptions:
+    def _check_profile(self) -> OvirtOptions:
         if self.cpu_profile is not None and self.caps:
             raise ValueError(
                 "a VM has one CPU profile, and `scheduling: {cap}` makes one: give it or "

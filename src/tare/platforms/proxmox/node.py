@@ -70,7 +70,7 @@ class Node:
             kind = Refused if is_busy else MachineFault
             raise kind(f"{self.name} failed to {what}: {self.session.clean(status)}")
 
-    async def _of(self, number: int, look: Callable[[Any], Any]) -> Any:
+    async def _ask_vm(self, number: int, look: Callable[[Any], Any]) -> Any:
         """Return the result of a request for a VM; raises Missing if it is gone.
 
         An account with rights in a pool only is refused a VM that is gone, as if it were forbidden.
@@ -144,11 +144,11 @@ class Node:
 
     async def config(self, number: int) -> dict[str, Any]:
         """Return a VM's configuration; raises Missing if it is gone."""
-        return dict(await self._of(number, lambda vm: vm.config.get()))
+        return dict(await self._ask_vm(number, lambda vm: vm.config.get()))
 
     async def current(self, number: int) -> dict[str, Any]:
         """Return a VM's present state; raises Missing if it is gone."""
-        return dict(await self._of(number, lambda vm: vm.status.current.get()))
+        return dict(await self._ask_vm(number, lambda vm: vm.status.current.get()))
 
     async def power_on(self, number: int) -> None:
         """Start a VM."""

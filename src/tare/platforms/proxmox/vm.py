@@ -222,7 +222,7 @@ class ProxmoxVm(VirtualMachine):
     async def disturbances(self) -> tuple[str, ...]:
         """Return what disturbed it: tasks of Proxmox, a lock, and the end of its QEMU."""
         found = [
-            f"{each['type']} of {_when(each['starttime'])}"
+            f"{each['type']} of {_time_text(each['starttime'])}"
             for each in await self._tasks()
             if each.get("type") in DISTURBING
         ]
@@ -252,7 +252,7 @@ class ProxmoxVm(VirtualMachine):
         return minutes_within(points, begun, ended)
 
 
-def _when(unix: Any) -> str:
+def _time_text(unix: Any) -> str:
     return time.strftime("%H:%M:%S UTC", time.gmtime(int(unix)))
 
 

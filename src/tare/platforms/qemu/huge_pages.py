@@ -49,7 +49,7 @@ async def lacking_pages(
     needed = pages_needed(memories, size)
     if free >= needed:
         return None
-    return await _too_few(host, options, needed, free, total, size, memories)
+    return await _missing_pages(host, options, needed, free, total, size, memories)
 
 
 def _pool(size: int, node: int | None) -> str:
@@ -77,7 +77,7 @@ async def _no_such_size(host: Host, size: int) -> tuple[str, str]:
     )
 
 
-async def _too_few(
+async def _missing_pages(
     host: Host,
     options: QemuOptions,
     needed: int,

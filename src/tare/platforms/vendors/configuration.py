@@ -73,18 +73,24 @@ def _put(image: bytearray, sector: int, content: bytes) -> None:
     image[sector * SECTOR : sector * SECTOR + len(content)] = content
 
 
-def _both(number: int) -> bytes:
+def _both_endian_u32(number: int) -> bytes:
     return struct.pack("<I", number) + struct.pack(">I", number)
 
 
-def _both_short(number: int) -> bytes:
+def _both_endian_u16(number: int) -> bytes:
     return struct.pack("<H", number) + struct.pack(">H", number)
 
 
 def _entry(name: bytes, sector: int, size: int, *, directory: bool) -> bytes:
     """Return a directory's record, ECMA-119 section 9.1."""
-    body = b"\0" + _both(sector) + _both(size) + _TIME + bytes([2 if directory else 0, 0, 0])
-    body += _both_short(1) + bytes([len(name)]) + name
+    body = (
+        b"\0"
+        + _both_endian_u32(sector)
+        + _both_endian_u32(size)
+        + _TIME
+        + bytes([2 if directory else 0, 0, 0])
+    )
+    body += _both_endian_u16(1) + bytes([len(name)]) + name
     body += b"" if len(name) % 2 else b"\0"
     return bytes([len(body) + 1]) + body
 
@@ -99,10 +105,10 @@ def _descriptor(sectors: int, root: bytes) -> bytes:
             b" " * 32,
             LABEL.encode().ljust(32),
             bytes(8),
-            _both(sectors),
+            _both_endian_u32(sectors),
             bytes(32),
-            _both_short(1) + _both_short(1) + _both_short(SECTOR),
-            _both(10),
+            _both_endian_u16(1) + _both_endian_u16(1) + _both_endian_u16(SECTOR),
+            _both_endian_u32(10),
             struct.pack("<II", LITTLE, 0),
             struct.pack(">II", BIG, 0),
             root,

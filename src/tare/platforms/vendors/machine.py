@@ -289,9 +289,9 @@ class VendorMachine(Machine):
         with contextlib.suppress(TareError, OSError, TimeoutError):
             async with asyncio.timeout(self._power_off_s):
                 await self.agent.shutdown()
-                await self._off()
+                await self._await_off()
 
-    async def _off(self) -> None:
+    async def _await_off(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._power_off_s
         while loop.time() < deadline:

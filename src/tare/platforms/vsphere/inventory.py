@@ -53,14 +53,14 @@ def find_location(client: Any, vim: Any, options: VsphereOptions) -> VmLocation:
     host = host_named(client, vim, options)
     root = client.content.rootFolder
     datacenter = _datacenter_of(host, vim, root)
-    datastore = _one(list(host.datastore), options.datastore, "datastore of it", "datastore")
+    datastore = _choose(list(host.datastore), options.datastore, "datastore of it", "datastore")
     network = port_group(host, options.network)
     pool = host.parent.resourcePool
     if options.pool is not None:
-        pool = _one(_pools(pool), options.pool, "pool", "pool")
+        pool = _choose(_pools(pool), options.pool, "pool", "pool")
     folder = datacenter.vmFolder
     if options.folder is not None:
-        folder = _one(_folders(folder, vim), options.folder, "folder", "folder")
+        folder = _choose(_folders(folder, vim), options.folder, "folder", "folder")
     path = _path_of(datacenter, root)
     return VmLocation(host, pool, folder, datastore, network, datacenter, path)
 
@@ -71,15 +71,15 @@ def port_group(host: Any, name: str | None, key: str = "network") -> Any:
     if name is None:
         # Isolated port groups of Tare's lead to no agent's callback.
         found = [each for each in found if not each.name.startswith(PREFIX)]
-    return _one(found, name, "port group of it", key)
+    return _choose(found, name, "port group of it", key)
 
 
 def host_named(client: Any, vim: Any, options: VsphereOptions) -> Any:
     """Return the named ESXi host, or the only one; raises as :func:`find_location`."""
-    return _one(all_of(client, vim.HostSystem), options.host, "ESXi host", "host")
+    return _choose(all_of(client, vim.HostSystem), options.host, "ESXi host", "host")
 
 
-def _one(found: Sequence[Any], name: str | None, what: str, key: str) -> Any:
+def _choose(found: Sequence[Any], name: str | None, what: str, key: str) -> Any:
     if not found:
         # Without the right, the API answers with an empty list, not with a fault.
         raise InputError(
@@ -90,20 +90,22 @@ def _one(found: Sequence[Any], name: str | None, what: str, key: str) -> Any:
     if name is None:
         if len(found) == 1:
             return found[0]
-        raise InputError(f"there are {len(found)} of {what}: {_few(names)}", f"name one by `{key}`")
+        raise InputError(
+            f"there are {len(found)} of {what}: {_first_names(names)}", f"name one by `{key}`"
+        )
     if not (named := [each for each in found if each.name == name]):
-        raise InputError(f"there is no {what} named {name}; there are: {_few(names)}", "")
+        raise InputError(f"there is no {what} named {name}; there are: {_first_names(names)}", "")
     if len(named) > 1:
         raise InputError(f"{len(named)} of {what} are named {name}", "rename one of them")
     return named[0]
 
 
-def _few(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
 
 
 def _datacenter_of(entity: Any, vim: Any, root: Any) -> Any:
-    for above in _above(entity, root):
+    for above in _ancestors(entity, root):
         if isinstance(above, vim.Datacenter):
             return above
     raise InputError(
@@ -112,10 +114,10 @@ def _datacenter_of(entity: Any, vim: Any, root: Any) -> Any:
 
 
 def _path_of(datacenter: Any, root: Any) -> str:
-    return "/".join(reversed([each.name for each in _above(datacenter, root)]))
+    return "/".join(reversed([each.name for each in _ancestors(datacenter, root)]))
 
 
-def _above(entity: Any, root: Any) -> Iterator[Any]:
+def _ancestors(entity: Any, root: Any) -> Iterator[Any]:
     """Yield an object and all above it, without the root folder."""
     while entity is not None and entity._moId != root._moId:
         yield entity

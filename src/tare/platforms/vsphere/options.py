@@ -38,7 +38,7 @@ class CpuAllocation:
     shares: int | None = None
 
 
-def _on_datastore(text: str) -> str:
+def _check_datastore_path(text: str) -> str:
     if not _ON_DATASTORE.match(text):
         raise ValueError("must be a file of a datastore, such as `[datastore1] iso/tare.iso`")
     return text
@@ -63,7 +63,7 @@ class VsphereOptions(VendorOptions, ScheduledOptions):
         min_length=1,
         description="The datastore that virtual machines are put on, and nothing else.",
     )
-    boot: Annotated[str, AfterValidator(_on_datastore)] | None = Field(
+    boot: Annotated[str, AfterValidator(_check_datastore_path)] | None = Field(
         default=None,
         description="What the virtual machine boots, as `[DATASTORE] PATH`: an ISO image, or a "
         "disk (`.vmdk`) that is copied. Its Linux starts `tare-agent dial` by itself.",

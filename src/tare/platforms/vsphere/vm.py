@@ -171,7 +171,7 @@ def find_disturbances(client: Any, machine: Any, types: Any, home: str) -> Itera
     if runtime.host is not None and runtime.host._moId != home:
         yield f"it runs on another host, {runtime.host.name}"
     if runtime.consolidationNeeded:
-        yield f"its disks need consolidation, as after a backup, at {_now()}"
+        yield f"its disks need consolidation, as after a backup, at {_utc_now()}"
     for words, size in (
         ("ballooned", memory.balloonedMemory),
         ("swapped", memory.swappedMemory),
@@ -179,7 +179,7 @@ def find_disturbances(client: Any, machine: Any, types: Any, home: str) -> Itera
     ):
         if size:
             # A condition that lasts is reported by each look.
-            yield f"{size} MiB of its memory are {words} at {_now()}"
+            yield f"{size} MiB of its memory are {words} at {_utc_now()}"
 
 
 def _events(client: Any, machine: Any, vim: Any) -> Iterator[str]:
@@ -199,5 +199,5 @@ def _snapshots(tree: Any) -> Iterator[str]:
         waiting += list(one.childSnapshotList)
 
 
-def _now() -> str:
+def _utc_now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")

@@ -179,9 +179,9 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
         return self
 
     @model_serializer(mode="wrap")
-    def _only_what_is_asked(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _omit_unset(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what stays as it is on the host, and what is not set."""
-        values = super()._only_what_is_asked(usual)
+        values = super()._omit_unset(usual)
         usually = {
             "nic": "auto",
             "switch": "bridge",

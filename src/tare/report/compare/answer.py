@@ -59,7 +59,7 @@ def change_sentences(found: Sequence[Changed], comparison: Comparison) -> dict[s
         found: Changes against the comparison's baseline, judged.
         comparison: The first run's comparison.
     """
-    return _sentences_by_arm(_by_arm(found, comparison))
+    return _sentences_by_arm(_changes_by_arm(found, comparison))
 
 
 def _sentences_by_arm(by_arm: Mapping[str, Sequence[ResourceChange]]) -> dict[str, str]:
@@ -78,7 +78,7 @@ def change_lines(found: Sequence[Changed], comparison: Comparison) -> tuple[ArmL
         found: Changes against the comparison's baseline, judged.
         comparison: The first run's comparison.
     """
-    by_arm = _by_arm(found, comparison)
+    by_arm = _changes_by_arm(found, comparison)
     costs = [change.cost for changes in by_arm.values() for change in changes]
     axis = CostAxis(costs)
     style: Mapping[str, Look] = looks(comparison.arms, comparison.baseline)
@@ -95,7 +95,9 @@ def change_lines(found: Sequence[Changed], comparison: Comparison) -> tuple[ArmL
     return tuple(lines)
 
 
-def _by_arm(found: Sequence[Changed], comparison: Comparison) -> dict[str, list[ResourceChange]]:
+def _changes_by_arm(
+    found: Sequence[Changed], comparison: Comparison
+) -> dict[str, list[ResourceChange]]:
     by_arm: dict[str, list[ResourceChange]] = {}
     for change in resource_changes(
         found, comparison.confidence, comparison.margin, comparison.shown_as

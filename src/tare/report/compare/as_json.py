@@ -72,7 +72,7 @@ def _head(kind: str, comparisons: Sequence[Comparison]) -> dict[str, Any]:
     }
 
 
-def _about(key: Key) -> dict[str, Any]:
+def _key_fields(key: Key) -> dict[str, Any]:
     return {
         "scenario": key.scenario,
         "workload": key.workload,
@@ -85,7 +85,7 @@ def _about(key: Key) -> dict[str, Any]:
 def _effect(effect: Effect) -> dict[str, Any]:
     ends = effect.interval
     return {
-        **_about(effect.key),
+        **_key_fields(effect.key),
         "arm": effect.arm,
         "baseline": effect.baseline,
         "emulated": effect.emulated,
@@ -112,7 +112,7 @@ def _effect(effect: Effect) -> dict[str, Any]:
 def _change(one: Changed) -> dict[str, Any]:
     change = one.change
     return {
-        **_about(change.key),
+        **_key_fields(change.key),
         "arm": change.arm,
         "unit": change.before.unit,
         "better": change.before.better,
@@ -132,7 +132,7 @@ def _change(one: Changed) -> dict[str, Any]:
 def _pooled(each: Pooled) -> dict[str, Any]:
     first, together = each.effects[0], each.together
     return {
-        **_about(each.key),
+        **_key_fields(each.key),
         "arm": first.arm,
         "unit": first.unit,
         "better": first.better,

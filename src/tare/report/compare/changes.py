@@ -185,7 +185,7 @@ def changes_page(pair: RunPair, found: Sequence[Changed], folder: Path) -> Chang
         differences=study_doubts(before, after),
         lead=f"{change_heading(comparison, pair.after[pair.chosen])}."
         if headlines
-        else _nothing(pair),
+        else _not_comparable_text(pair),
         arms=change_lines(headlines, comparison),
         bars_note=_bars_note(comparison, pair.after[pair.chosen]) if headlines else "",
         warnings=tuple(
@@ -220,7 +220,7 @@ def _named(run: RunData) -> str:
     return f"{legible(run.run)} ({day} UTC)"
 
 
-def _nothing(pair: RunPair) -> str:
+def _not_comparable_text(pair: RunPair) -> str:
     why, _ = why_not_comparable(pair.before[pair.chosen], pair.after[pair.chosen])
     return f"Nothing can be compared: {why}."
 

@@ -72,7 +72,7 @@ def as_text(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
     lines = [f"Note: {legible(doubt)}" for doubt in doubts]
     lines += [
         f"{SIGN[one.outcome]} {one.outcome}: {legible(one.gate.text)}: {_name(one)} "
-        f"{_describe_change(one)}" + legible(_but(one))
+        f"{_describe_change(one)}" + legible(_reason_suffix(one))
         for one in checked
     ]
     return "\n".join([*lines, f"{worst(checked)} ({_error(checked)})", ""])
@@ -97,7 +97,7 @@ def as_markdown(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
         "|---|---|---|---|",
         *(
             f"| {SIGN[one.outcome]} {one.outcome} | `{_code(one.gate.text)}` | "
-            f"{_cell(_name(one))} | {_change(one)}{_floor(one)}{_cell(_but(one))} |"
+            f"{_cell(_name(one))} | {_change(one)}{_floor(one)}{_cell(_reason_suffix(one))} |"
             for one in checked
         ),
     ]
@@ -114,7 +114,7 @@ def _code(text: str) -> str:
     return " ".join(legible(text).split()).replace("`", "'").replace("|", "\\|")
 
 
-def _but(one: Checked) -> str:
+def _reason_suffix(one: Checked) -> str:
     return f", but {one.reason}" if one.reason else ""
 
 
@@ -192,7 +192,8 @@ def as_github(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
             "name": _name(one),
             "unit": "times the baseline's cost",
             "value": 1 + after.overhead,
-            "extra": f"{one.gate.text}: {one.outcome}, {_describe_change(one)}{_but(one)}",
+            "extra": f"{one.gate.text}: {one.outcome}, {_describe_change(one)}"
+            f"{_reason_suffix(one)}",
         }
         ends = after.overhead_interval
         if ends is not None and all(map(math.isfinite, ends)):

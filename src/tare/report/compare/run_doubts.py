@@ -73,7 +73,7 @@ def run_doubts(before: Comparison, after: Comparison) -> tuple[Doubt, ...]:
             Doubt(f"In the {when} run {legible(each)}", SAME_KERNEL)
             for each in different_kernels(run)
         ]
-        found += [Doubt(text) for text in _alone(when, one, other)]
+        found += [Doubt(text) for text in _arms_of_one_run(when, one, other)]
     return tuple(found)
 
 
@@ -129,7 +129,7 @@ def _first_few(different: Sequence[RunDifference]) -> str:
 
 def _hosts(first: RunData, second: RunData) -> list[str]:
     """Return that the runs were on different computers, which no interval of two runs covers."""
-    if not first.host or not second.host or _same(first.host, second.host):
+    if not first.host or not second.host or _is_same_host(first.host, second.host):
         return []
     return [
         "The runs were made on different hosts. What a host does to all arms alike cancels. But an "
@@ -138,7 +138,7 @@ def _hosts(first: RunData, second: RunData) -> list[str]:
     ]
 
 
-def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _is_same_host(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether what is known of two hosts is alike, so far as another start leaves it so."""
     if any(one.get(name) != other.get(name) for name in FACTS):
         return False
@@ -147,7 +147,7 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return not all(sizes) or max(sizes) <= 1.02 * min(sizes)
 
 
-def _alone(when: str, one: Comparison, other: Comparison) -> list[str]:
+def _arms_of_one_run(when: str, one: Comparison, other: Comparison) -> list[str]:
     """Return the arms that only one run has headline results of, and how many results."""
     there = {(effect.arm, effect.key) for effect in other.effects}
     lost: dict[str, int] = {}

@@ -309,7 +309,7 @@ def paint_compact(
         if layout.stacked:
             canvas.text(0, start + 11, short(group.label, 54), size=12)
         else:
-            _row_label(canvas, layout.plot[0] - 14, (start + end) / 2, group.label)
+            _write_row_label(canvas, layout.plot[0] - 14, (start + end) / 2, group.label)
         for index, effect in enumerate(group.effects):
             mark_y = start + layout.header + (index + 0.5) * layout.row
             for panel in panels:
@@ -318,7 +318,7 @@ def paint_compact(
     return canvas.spec(y + 48)
 
 
-def _row_label(canvas: Canvas, right: float, middle: float, label: str) -> None:
+def _write_row_label(canvas: Canvas, right: float, middle: float, label: str) -> None:
     """Write a row's label left of it, on two lines if one is too short."""
     what, _, metric = label.rpartition(SEPARATOR)
     if width_of(label) <= right or not what:

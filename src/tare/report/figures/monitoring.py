@@ -134,7 +134,7 @@ def _drawn(monitor: Monitor, panels: Sequence[Panel], width: float, to: str) -> 
     top = 20.0
     for panel in panels:
         _legend(canvas, monitor, panel, top)
-        most = _most(monitor, panel)
+        most = _axis_maximum(monitor, panel)
         for number, role in enumerate(columns):
             track = monitor.track(role)
             assert track is not None
@@ -182,7 +182,7 @@ def _legend(canvas: Canvas, monitor: Monitor, panel: Panel, top: float) -> None:
         x += 34 + 6.4 * len(word)
 
 
-def _most(monitor: Monitor, panel: Panel) -> float:
+def _axis_maximum(monitor: Monitor, panel: Panel) -> float:
     if panel.whole is not None:
         return panel.whole
     values = [

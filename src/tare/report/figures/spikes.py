@@ -104,7 +104,7 @@ def _legend(canvas: Canvas, worst: Sequence[Worst], width: float) -> int:
     kinds: dict[str, Ink] = {"running": MARGIN, "gap in the guest": BASELINE}
     for each in worst:
         # Only what is drawn: the title names causes, such as steal, whose times are not known.
-        for episode in _around(each):
+        for episode in _shown_episodes(each):
             kinds[episode.cause.kind] = INKS[episode.cause.kind]
     x, y = 0.0, 8.0
     for kind, ink in kinds.items():
@@ -134,7 +134,7 @@ def _row(canvas: Canvas, each: Worst, top: float, width: float) -> None:
         canvas.text(0, y, lane, ink=SOFT, size=11)
         canvas.rect(left, y - LANE / 2, width, y + LANE / 2, MARGIN)
     canvas.rect(at(spike.begin_ns), guest - LANE / 2, at(spike.end_ns), guest + LANE / 2, BASELINE)
-    for episode in _around(each):
+    for episode in _shown_episodes(each):
         x, x2 = at(episode.begin_ns), at(episode.end_ns)
         canvas.rect(x, host - LANE / 2, max(x2, x + 1), host + LANE / 2, INKS[episode.cause.kind])
     base = host + LANE / 2 + 4
@@ -146,7 +146,7 @@ def _row(canvas: Canvas, each: Worst, top: float, width: float) -> None:
         canvas.text(x, base + 12, tick_label(tick, "s"), ink=SOFT, size=10, align="center")
 
 
-def _around(worst: Worst) -> list[Episode]:
+def _shown_episodes(worst: Worst) -> list[Episode]:
     begin, end = worst.shown
     episodes = worst.cell.track.episodes if worst.cell.track else ()
     return [each for each in episodes if each.end_ns > begin and each.begin_ns < end]

@@ -278,7 +278,7 @@ def _clauses(costs: Sequence[ResourceCost], brief: bool) -> str:
     if slower := of.get("slower"):
         parts.append(_slower(slower, brief))
     if faster := of.get("faster"):
-        sizes = ", ".join(f"{label_of(cost)} {_less(cost.cost)}" for cost in faster)
+        sizes = ", ".join(f"{label_of(cost)} {_decrease_text(cost.cost)}" for cost in faster)
         parts.append(f"faster in {names_in_words(faster)}" if brief else f"faster: {sizes}")
     if same := of.get("same"):
         within = f"{'' if brief else 'within '}±{bound(max(cost.margin for cost in same))}"
@@ -299,11 +299,11 @@ def _slower(costs: Sequence[ResourceCost], brief: bool) -> str:
     if brief:
         low, high = min(cost.cost for cost in costs), max(cost.cost for cost in costs)
         ends = _factor(low), _factor(high)
-        sizes = _more(high) if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+        sizes = _increase_text(high) if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
         return f"slower in {names_in_words(costs)} ({sizes})"
     first, *rest = costs
-    lead_ = f"{label_of(first)} takes {_more(first.cost)}"
-    return ", ".join([lead_, *(f"{label_of(c)} {_more(c.cost)}" for c in rest)])
+    lead_ = f"{label_of(first)} takes {_increase_text(first.cost)}"
+    return ", ".join([lead_, *(f"{label_of(c)} {_increase_text(c.cost)}" for c in rest)])
 
 
 def _advice(costs: Sequence[ResourceCost]) -> list[str]:
@@ -363,12 +363,12 @@ def _factor(cost: float) -> str:
     return "∞" if math.isinf(cost) else f"{format_number(cost, 2)}×"
 
 
-def _more(cost: float) -> str:
+def _increase_text(cost: float) -> str:
     """Return a cost above 1 in words: ``9 % longer``, ``6.6× as long``."""
     return f"{_factor(cost)} as long" if cost >= 2 else f"{percent(cost - 1)} longer"
 
 
-def _less(cost: float) -> str:
+def _decrease_text(cost: float) -> str:
     """Return a cost below 1 in words: ``9 % less time``, ``0.32× as long``."""
     return f"{_factor(cost)} as long" if cost <= 0.5 else f"{percent(1 - cost)} less time"
 
@@ -501,7 +501,7 @@ def _hidden(comparison: Comparison, effects: Sequence[Effect]) -> list[str]:
     found = dict.fromkeys(
         legible(flag.text)
         if flag.kind in OF_ARM
-        else f"{legible(flag.text)} ({_where(comparison, effect)})"
+        else f"{legible(flag.text)} ({_metric_and_work(comparison, effect)})"
         for effect in effects
         for flag in effect.flags
         if flag.kind in HIDDEN
@@ -510,7 +510,7 @@ def _hidden(comparison: Comparison, effects: Sequence[Effect]) -> list[str]:
     return [*list(found)[:MOST_HIDDEN], *([f"{more} more such findings"] if more > 0 else [])]
 
 
-def _where(comparison: Comparison, effect: Effect) -> str:
+def _metric_and_work(comparison: Comparison, effect: Effect) -> str:
     """Return the metric and the work of an effect."""
     parts = (Part.of(summary.key) for summary in comparison.summaries)
     names = Names(parts, comparison.shown_as, short=True)

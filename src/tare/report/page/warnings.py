@@ -34,7 +34,7 @@ def warnings_of(comparison: Comparison, problems: Sequence[str] = ()) -> tuple[W
         comparison: The comparison.
         problems: What else is wrong with the page, such as sections that were left out.
     """
-    found = [*_certain(comparison), *_others(comparison, problems)]
+    found = [*_certain(comparison), *_other_warnings(comparison, problems)]
     unique = {warned.text: warned for warned in reversed(found)}
     return tuple(
         Warned(short(each.line, LINE), legible(each.text), legible(each.action), each.worthless)
@@ -119,7 +119,7 @@ AA = ("The A/A pair failed", "Verdicts with and without the twin’s", "Verdicts
 """How notes about the A/A pair begin."""
 
 
-def _others(comparison: Comparison, problems: Iterable[str]) -> Iterator[Warned]:
+def _other_warnings(comparison: Comparison, problems: Iterable[str]) -> Iterator[Warned]:
     for text in comparison.notes:
         if not text.startswith(AA) and not text.lower().startswith(EMULATED):
             yield Warned(text, text)

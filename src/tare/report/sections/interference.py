@@ -52,7 +52,7 @@ class Interference(Section):
 
 
 def _lead(effects: Sequence[NeighbourEffect]) -> str:
-    few = _few(effects)
+    few = _few_blocks_text(effects)
     sure = [effect for effect in effects if effect.decided or few]
     if not sure:
         return "No slowdown differs from 1×, corrected for all slowdowns of an arm."
@@ -70,7 +70,7 @@ def _lead(effects: Sequence[NeighbourEffect]) -> str:
     return text
 
 
-def _few(effects: Sequence[NeighbourEffect]) -> str:
+def _few_blocks_text(effects: Sequence[NeighbourEffect]) -> str:
     """Return in words that there are too few blocks for any verdict; empty where there are not."""
     most, least = max(effect.blocks for effect in effects), least_blocks(LEVEL)
     return f"{counted(most, 'block')}; {least} are the least for a verdict" if most < least else ""
@@ -82,7 +82,7 @@ def neighbours_answer(effects: Sequence[NeighbourEffect]) -> str:
     Args:
         effects: All slowdowns, at least one; with too few blocks, only sizes are named.
     """
-    few = _few(effects)
+    few = _few_blocks_text(effects)
     worst: dict[str, NeighbourEffect | None] = {}
     for effect in effects:
         before = worst.setdefault(marked(effect.arm, effect.emulated), None)

@@ -192,7 +192,7 @@ def _haproxys(one: Through) -> tuple[str, ...]:
     return (f"HAProxy of itself: {of} waited for {percent(one.own.idle)} of the time",)
 
 
-def _of() -> tuple[Column[Through], ...]:
+def _identifying_columns() -> tuple[Column[Through], ...]:
     """Return the columns that identify a row."""
     return (
         Column("scenario", lambda t: t.scenario, "Scenario"),
@@ -206,7 +206,7 @@ def _of() -> tuple[Column[Through], ...]:
 def rates_table(found: Sequence[Through]) -> Table[Through]:
     """Return what each arm let through, one row an arm and size."""
     columns: tuple[Column[Through], ...] = (
-        *_of(),
+        *_identifying_columns(),
         Column("at_least", lambda t: t.limited),
         Column(
             "requests_per_s",
@@ -287,7 +287,7 @@ def costs_table(found: Sequence[Through]) -> Table[Through]:
         return NONE if value is None else ratio(value)
 
     columns: tuple[Column[Through], ...] = (
-        *_of(),
+        *_identifying_columns(),
         Column(
             "cpu_per_request_s",
             lambda t: t.cpu_s,

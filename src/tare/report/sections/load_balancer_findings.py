@@ -33,10 +33,10 @@ def findings(found: Sequence[Through]) -> tuple[str, ...]:
             _interrupt_times(small),
             _part(small),
             _split(small),
-            _own_words(small),
+            _haproxy_sentence(small),
             _link(own),
             _loss(own),
-            _instead(small),
+            _other_costs(small),
             _faults(own),
         ]
         sentences.append(legible(" ".join(part for part in parts if part)))
@@ -63,7 +63,7 @@ def _interrupt_times(small: Through) -> str:
     return f"The host’s software interrupts took {soft} a request, its hardware interrupts {hard}."
 
 
-def _own_words(small: Through) -> str:
+def _haproxy_sentence(small: Through) -> str:
     """Return what HAProxy reports of itself."""
     if small.own is None:
         return ""
@@ -71,7 +71,7 @@ def _own_words(small: Through) -> str:
     return f"HAProxy says of itself that it waited for {waited} of the time ({threads})."
 
 
-def _instead(small: Through) -> str:
+def _other_costs(small: Through) -> str:
     """Return the loss in CPU time and in latency, if capacity shows none."""
     if small.loss is not None:
         return ""
@@ -194,7 +194,7 @@ def _loss(own: Sequence[Through]) -> str:
     if all(loss.verdict == "preliminary" for _, loss in losses):
         return (
             f"{counted(blocks, 'block')} {'is' if blocks == 1 else 'are'} too few for a verdict on "
-            f"its loss.{_so_far(losses)}"
+            f"its loss.{_greatest_loss(losses)}"
         )
     if all(loss.verdict == "equivalent" for _, loss in losses):
         margin = percent(max(loss.margin for _, loss in losses))
@@ -220,7 +220,7 @@ def _lost(loss: Loss) -> str:
     return f"{percent(loss.estimate)} ({least} to {most})"
 
 
-def _so_far(losses: Sequence[tuple[int, Loss]]) -> str:
+def _greatest_loss(losses: Sequence[tuple[int, Loss]]) -> str:
     """Return the greatest estimate, without a claim."""
     known = [(loss.estimate, size) for size, loss in losses if loss.estimate is not None]
     if not known:

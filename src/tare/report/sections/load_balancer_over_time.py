@@ -141,7 +141,7 @@ def over_time_figures(
         if (cell.run, cell.cell) in names
     }
     loads, probes = (
-        _by_kind(timelines(runs, series), names) for series in (SERIES, PROBE_RESPONSES)
+        _timelines_by_kind(timelines(runs, series), names) for series in (SERIES, PROBE_RESPONSES)
     )
     kinds = list(loads)
     figures: list[tuple[Figure, str]] = []
@@ -177,7 +177,7 @@ def _figure(
     return [(over_time_figure(name, title, lines, looks, unit), note)]
 
 
-def _by_kind(
+def _timelines_by_kind(
     found: Iterable[Timeline], names: Mapping[tuple[str, str], str]
 ) -> dict[tuple[str, str], list[Timeline]]:
     """Return the timelines of proxied cells by workload and scenario, in their order."""

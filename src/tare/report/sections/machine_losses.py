@@ -57,7 +57,7 @@ def losses_table(found: Sequence[MachineLoss]) -> Table[MachineLoss]:
             numeric=True,
         ),
         *interval_columns(lambda f: f.effect.interval, lambda f: f.effect.blocks),
-        Column("each", _each, "Machine by machine"),
+        Column("each", _slowdowns_text, "Machine by machine"),
         Column("p", lambda f: f.effect.p, "p", lambda f: probability(f.effect.p), numeric=True),
         Column("decided", lambda f: f.effect.decided),
         Column("blocks", lambda f: f.effect.blocks, "Blocks", numeric=True),
@@ -67,5 +67,5 @@ def losses_table(found: Sequence[MachineLoss]) -> Table[MachineLoss]:
     return Table("fates", caption, columns, tuple(found), tone=tone)
 
 
-def _each(loss: MachineLoss) -> str:
+def _slowdowns_text(loss: MachineLoss) -> str:
     return ", ".join(f"{role} {ratio(slowdown)}" for role, slowdown in loss.each.items())

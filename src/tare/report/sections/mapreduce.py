@@ -274,7 +274,7 @@ def finding(uses: Sequence[PhaseUse]) -> str:
             for place, limit in decided.items()
             if limit
         )
-        for limit, where in _where(decided).items():
+        for limit, where in _works_by_limit(decided).items():
             if limit:
                 limits_of = by_limit.setdefault((arm, emulated, shown), {})
                 limits_of.setdefault(limit, []).append(f"{step} {phase}{where}")
@@ -317,7 +317,7 @@ def _decided(counts: Counter[Limit]) -> Limit:
     return limit if 2 * most > counts.total() else ""
 
 
-def _where(decided: Mapping[tuple[str, str], Limit]) -> dict[Limit, str]:
+def _works_by_limit(decided: Mapping[tuple[str, str], Limit]) -> dict[Limit, str]:
     """Return each limit with the scenarios or works that it applies to, in words; empty: all.
 
     Args:
@@ -335,10 +335,10 @@ def _where(decided: Mapping[tuple[str, str], Limit]) -> dict[Limit, str]:
         known = found.setdefault(limit, [])
         if name not in known:
             known.append(name)
-    return {limit: f" ({_some(names)})" for limit, names in found.items()}
+    return {limit: f" ({_first_names(names)})" for limit, names in found.items()}
 
 
-def _some(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     more = len(names) - MOST_NAMED
     return joined([*names[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])])
 

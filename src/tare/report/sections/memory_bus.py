@@ -46,7 +46,7 @@ class MemoryBus(Section):
         effects = memory_bus(report.runs, report.comparison.arms, report.comparison.confidence)
         if not rows and not effects:
             return None
-        counters = counted_table(rows) if any(_any(each) for each in rows) else None
+        counters = counted_table(rows) if any(_is_counted(each) for each in rows) else None
         slowdowns = slowdowns_table(effects, "memory-bus", SLOWDOWNS) if effects else None
         lead = [*_not_counted(rows), *([f"{CHECK} {_worst(effects)}"] if effects else [])]
         return MemoryBusData(
@@ -57,7 +57,7 @@ class MemoryBus(Section):
         )
 
 
-def _any(one: Counted) -> bool:
+def _is_counted(one: Counted) -> bool:
     found = (one.misses_per_s, one.miss_share, one.per_cycle, one.of_host, one.by_host, one.others)
     return any(value is not None for value in found)
 

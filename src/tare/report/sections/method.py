@@ -63,14 +63,14 @@ def method_of(comparison: Comparison) -> tuple[str, ...]:
         "The values next to a cost factor are geometric means over the blocks that both arms have, "
         "so that it is their quotient. For tails and maxima they are medians, and the factor is "
         "the median of the blocks’ own ratios. † marks a factor that differs from the quotient.",
-        *_of_sessions(comparison),
+        *_session_sentences(comparison),
         _tests(chosen, comparison),
         f"Worse or better: p below {comparison.level:g}, 1 outside the interval, and the estimate "
         f"beyond the practical margin of ±{100 * comparison.margin:g} %. Equivalent: the whole "
         "interval is within the margin, and no check contradicts it. Everything else is "
         "inconclusive; the page then states the greatest cost that the interval does not exclude.",
-        *_about_order(comparison.blocks),
-        *_about_baseline(comparison),
+        *_order_sentences(comparison.blocks),
+        *_baseline_sentences(comparison),
         "What a unit of work costs the host is the CPU time of the machine’s own processes there "
         "(of QEMU, of the container, of the agent on the bare host) per unit of work, averaged "
         "over the cell; what the host’s kernel does for it elsewhere is only in the host’s "
@@ -85,7 +85,7 @@ def method_of(comparison: Comparison) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _of_sessions(comparison: Comparison) -> list[str]:
+def _session_sentences(comparison: Comparison) -> list[str]:
     if not comparison.runs[0].sessions:
         return []
     return [
@@ -137,7 +137,7 @@ def _tests(chosen: str, comparison: Comparison) -> str:
     )
 
 
-def _about_order(blocks: int) -> list[str]:
+def _order_sentences(blocks: int) -> list[str]:
     """Return what so few blocks do not show of their order."""
     if not LEAST_BLOCKS <= blocks < SHOWN_BY:
         return []
@@ -149,7 +149,7 @@ def _about_order(blocks: int) -> list[str]:
     ]
 
 
-def _about_baseline(comparison: Comparison) -> list[str]:
+def _baseline_sentences(comparison: Comparison) -> list[str]:
     """Return what counts as the baseline, and whether the order of a block is taken out."""
     lines = []
     for baseline, twin in comparison.pooled.items():

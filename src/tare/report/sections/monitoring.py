@@ -199,7 +199,7 @@ def groups_table(monitors: Sequence[Monitor]) -> Table[CoresUse]:
 def cores_table(monitors: Sequence[Monitor]) -> Table[CoresUse]:
     """Return a row for each CPU of each computer and cell."""
     rows = [
-        _use(monitor, track, _which(monitor, track, core), (core,))
+        _use(monitor, track, _kind_of_core(monitor, track, core), (core,))
         for monitor in monitors
         for track in monitor.tracks
         for core in track.cores
@@ -207,7 +207,7 @@ def cores_table(monitors: Sequence[Monitor]) -> Table[CoresUse]:
     return _table("monitoring-cores", "Single CPUs over each cell", rows)
 
 
-def _which(monitor: Monitor, track: Track, core: Core) -> str:
+def _kind_of_core(monitor: Monitor, track: Track, core: Core) -> str:
     if not is_host(track.role):
         return "of the machine"
     return "with machines" if core.number in monitor.bound_on(track.role) else "without"

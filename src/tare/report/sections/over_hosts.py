@@ -46,7 +46,7 @@ def over_hosts_table(found: Sequence[OverHosts]) -> Table[OverHosts]:
         Column("what", lambda f: names.name(Part.of(f.effect.key)), "What"),
         Column("metric", lambda f: f.effect.key.metric, "Metric", _metric),
         Column("arm", lambda f: f.effect.arm, "Arm", _arm),
-        *(_of_host(host, titled=fit) for host in hosts),
+        *(_host_column(host, titled=fit) for host in hosts),
         *(() if fit else _ends()),
         Column("mean", lambda f: math.exp(f.together.effect), "Over hosts", _mean, numeric=True),
         Column("low", lambda f: math.exp(max(f.together.low, -700.0)), "Interval", _interval),
@@ -55,7 +55,7 @@ def over_hosts_table(found: Sequence[OverHosts]) -> Table[OverHosts]:
     return Table("hosts", CAPTION, columns, tuple(found))
 
 
-def _of_host(host: str, *, titled: bool) -> Column[OverHosts]:
+def _host_column(host: str, *, titled: bool) -> Column[OverHosts]:
     def shown(found: OverHosts) -> str:
         return _cost(found, found.ratios[host]) if host in found.ratios else "–"
 

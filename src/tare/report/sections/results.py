@@ -89,14 +89,14 @@ def effects_table(
         Column("verdict", lambda e: e.verdict, "Verdict"),
         Column(
             "value",
-            lambda e: _own(e, e.arm_summary),
+            lambda e: _own_value(e, e.arm_summary),
             "Arm's value",
             lambda e: format_quantity(_compared(e)[0], e.unit, digits=4),
             numeric=True,
         ),
         Column(
             "baseline_value",
-            lambda e: _own(e, e.baseline_summary),
+            lambda e: _own_value(e, e.baseline_summary),
             "Baseline",
             lambda e: format_quantity(_compared(e)[1], e.unit, digits=4),
             numeric=True,
@@ -157,10 +157,10 @@ def _compared(effect: Effect) -> tuple[float, float]:
     """Return the arm's value and the baseline's over the blocks that both have."""
     if effect.compared is not None:
         return effect.compared
-    return _own(effect, effect.arm_summary), _own(effect, effect.baseline_summary)
+    return _own_value(effect, effect.arm_summary), _own_value(effect, effect.baseline_summary)
 
 
-def _own(effect: Effect, summary: ArmSummary) -> float:
+def _own_value(effect: Effect, summary: ArmSummary) -> float:
     """Return an arm's own value over all its blocks: the mean where it is often 0."""
     return summary.mean if effect.seldom else summary.centre
 

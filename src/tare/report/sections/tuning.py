@@ -176,7 +176,7 @@ class _Words:
             Column("gain", lambda s: self.of(s, "better"), "Gain"),
             Column("loss", lambda s: self.of(s, "worse"), "Loss"),
             Column("risk", part(lambda c: c.risk), "Cost or risk"),
-            Column("depends", lambda s: joined(_others(s)) or "–", "Depends on"),
+            Column("depends", lambda s: joined(_interacting_settings(s)) or "–", "Depends on"),
             Column("qemu", part(lambda c: c.qemu), "QEMU"),
             Column("libvirt", part(lambda c: c.libvirt), "libvirt"),
             Column("proxmox", part(lambda c: c.proxmox), "Proxmox VE"),
@@ -185,7 +185,7 @@ class _Words:
 
     def condition(self, switch: Switch) -> str:
         """Return which other settings the gain depends on, as the rest of a sentence."""
-        others = joined(_others(switch))
+        others = joined(_interacting_settings(switch))
         return f", averaged over {others}, which it depends on" if others else ""
 
     def avoided(self, rows: Sequence[Switch], margin: float) -> Table[Switch]:
@@ -265,7 +265,7 @@ class _Words:
         return Table("tuning-effects", "All effects", columns, tuple(rows), tone=_effect_tone)
 
 
-def _others(switch: Switch) -> tuple[str, ...]:
+def _interacting_settings(switch: Switch) -> tuple[str, ...]:
     """Return the settings that a change interacts with."""
     found = (
         change.setting

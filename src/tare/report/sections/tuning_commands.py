@@ -30,7 +30,7 @@ def _alike(text: str, risk: str) -> Commands:
     return Commands(text, text, text, risk)
 
 
-def _by_arguments(option: str, risk: str, libvirt: str = "") -> Commands:
+def _qemu_arguments(option: str, risk: str, libvirt: str = "") -> Commands:
     """Return commands for what Proxmox, and libvirt by default, only pass on to QEMU."""
     words = " ".join(f"<qemu:arg value='{word}'/>" for word in option.split())
     passed = libvirt or f"<qemu:commandline> {words}"
@@ -149,7 +149,7 @@ _KNOWN: Mapping[tuple[str, str], Commands] = {
         "qm set VMID --scsihw virtio-scsi-single --scsi0 STORAGE:VOLUME",
         "The guest needs virtio drivers, and names its disks differently.",
     ),
-    ("disk-bus", "nvme"): _by_arguments(
+    ("disk-bus", "nvme"): _qemu_arguments(
         "-device nvme,serial=1,drive=…",
         "No iothread; no live migration with some versions of QEMU.",
     ),
@@ -207,7 +207,7 @@ _KNOWN: Mapping[tuple[str, str], Commands] = {
         _NONE,
         "All memory is in use from the start, and starting takes longer.",
     ),
-    ("mlock", "on"): _by_arguments(
+    ("mlock", "on"): _qemu_arguments(
         "-overcommit mem-lock=on",
         "The memory cannot be swapped; the host may run out of it.",
         "<memoryBacking> <locked/>",
@@ -237,7 +237,7 @@ _KNOWN: Mapping[tuple[str, str], Commands] = {
         "on the host: echo {ns} > /sys/module/kvm/parameters/halt_poll_ns",
         "Holds for all machines of the host; polling uses CPU time and power.",
     ),
-    ("cpu-pm", "on"): _by_arguments(
+    ("cpu-pm", "on"): _qemu_arguments(
         "-overcommit cpu-pm=on",
         "An idle machine keeps its CPUs: only for pinned CPUs that nothing else uses.",
     ),
@@ -335,7 +335,7 @@ def _flat(keys: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def _for_key(key: str, value: Any) -> Commands:
+def _commands_for_key(key: str, value: Any) -> Commands:
     word = _word(value)
     known = _KNOWN.get((key, word)) or _KNOWN.get((key, _ANY))
     if known is None:

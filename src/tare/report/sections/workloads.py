@@ -146,7 +146,7 @@ def _parts(
         yield WorkloadPart(
             id=stem,
             name=name,
-            about=_about(part),
+            about=_part_text(part),
             subject=part.role == SUBJECT,
             scenario=legible(part.scenario),
             workload=legible(part.workload),
@@ -208,7 +208,7 @@ def _distribution_note(comparison: Comparison, rows: Sequence[ArmSummary], panel
     return f"{text}; arms far apart have axes of their own." if panels > 1 else f"{text}."
 
 
-def _about(part: Part) -> str:
+def _part_text(part: Part) -> str:
     words = [f"Scenario {part.scenario}"]
     given = parameters_of(part.parameters)
     if given:

@@ -190,7 +190,7 @@ def _draft(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> PaperDraft:
     if exhibit.view in ("bars", "counters", "job-phases"):
         return _jobs(side, run, plain)
     if exhibit.view in ("over-size", "time-spent"):
-        return _through(side, run, plain)
+        return _draft_throughput(side, run, plain)
     scenario = _scenario(side, run.comparison, exhibit)
     if scenario is None:
         wanted = side.reference.scenarios[exhibit.scenario]
@@ -232,7 +232,7 @@ def _jobs(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft:
     return replace(draft, table=shown, whole=made.table, notes=notes)
 
 
-def _through(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft:
+def _draft_throughput(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft:
     exhibit, found = plain.exhibit, run.comparison
     if exhibit.view == "time-spent":
         made = time_spent_of(found, run.proxied, side.reference, exhibit)
@@ -317,7 +317,7 @@ def _samples(
     longest_first = sorted(keys, key=samples_of, reverse=True)
     for key in longest_first if exhibit.view == "samples" else keys:
         found = run.series.get(Part.of(key), {})
-        series = _over_time(run, {arm: found[arm] for arm in arms if arm in found}, exhibit)
+        series = _series_over_time(run, {arm: found[arm] for arm in arms if arm in found}, exhibit)
         if series:
             break
     else:
@@ -340,7 +340,7 @@ def _samples(
     return replace(plain, figure=figure, note=note, notes=(*plain.notes, *undrawn, where))
 
 
-def _over_time(
+def _series_over_time(
     run: RunFindings, series: Mapping[str, SeriesSummary], exhibit: Exhibit
 ) -> dict[str, SeriesSummary]:
     found = {arm: each for arm, each in series.items() if each.envelope_block is not None}
@@ -393,7 +393,7 @@ def _values(
             arm,
             arm in emulated,
             _value_of(summary),
-            _around(summary, plain.exhibit.confidence),
+            _error_range(summary, plain.exhibit.confidence),
             run.links.effect(row.key, arm) if run.links else "",
             unit=summary.unit,
         )
@@ -499,6 +499,6 @@ def _error(summary: ArmSummary, confidence: float) -> float | None:
     return error_of_mean([block.value for block in summary.blocks], confidence)
 
 
-def _around(summary: ArmSummary, confidence: float) -> tuple[float, float] | None:
+def _error_range(summary: ArmSummary, confidence: float) -> tuple[float, float] | None:
     error = _error(summary, confidence)
     return None if error is None else (summary.mean - error, summary.mean + error)

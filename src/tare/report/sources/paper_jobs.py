@@ -194,7 +194,7 @@ def _made(
     links: Links | None,
 ) -> JobsExhibit:
     if not rows:
-        return JobsExhibit(empty=_nothing(exhibit))
+        return JobsExhibit(empty=_empty_text(exhibit))
     emulated = {summary.arm for summary in comparison.summaries if summary.emulated}
     names = Names(row.part for row in rows)
     unit = rows[0].unit
@@ -250,7 +250,7 @@ def _slaves(shape: Shape) -> str:
     return f"{slaves} on {shape.hosts} hosts" if shape.hosts > 1 else slaves
 
 
-def _nothing(exhibit: Exhibit) -> str:
+def _empty_text(exhibit: Exhibit) -> str:
     lacking = {
         "slaves": ", on clusters of several sizes",
         "hosts": ", on slaves of one host and as many on several",
@@ -364,15 +364,17 @@ def telling(parts: Sequence[Part], made: Mapping[str, Shape], over: Over) -> lis
     """
     known = sorted(dict.fromkeys(parts), key=lambda part: _place(part, made))
     if over == "size":
-        return _over_size(known, made)
+        return _parts_over_size(known, made)
     clusters = [part for part in known if part.scenario in made]
     if over == "slaves":
         clusters = [part for part in clusters if made[part.scenario].hosts == 1]
-        several = {work for work, numbers in _on(clusters, made).items() if len(numbers) > 1}
+        several = {
+            work for work, numbers in _slave_counts(clusters, made).items() if len(numbers) > 1
+        }
         return [part for part in clusters if part.parameters in several]
     if over == "hosts":
-        alone = _on([part for part in clusters if made[part.scenario].hosts == 1], made)
-        spread = _on([part for part in clusters if made[part.scenario].hosts > 1], made)
+        alone = _slave_counts([part for part in clusters if made[part.scenario].hosts == 1], made)
+        spread = _slave_counts([part for part in clusters if made[part.scenario].hosts > 1], made)
         return [
             part
             for part in clusters
@@ -382,7 +384,7 @@ def telling(parts: Sequence[Part], made: Mapping[str, Shape], over: Over) -> lis
     return known
 
 
-def _over_size(known: Sequence[Part], made: Mapping[str, Shape]) -> list[Part]:
+def _parts_over_size(known: Sequence[Part], made: Mapping[str, Shape]) -> list[Part]:
     sizes: dict[tuple[str, str], set[float]] = {}
     for part in known:
         sizes.setdefault(_work(part), set()).add(_size(part))
@@ -404,7 +406,7 @@ def _work(part: Part) -> tuple[str, str]:
     return part.scenario, json.dumps(rest, sort_keys=True)
 
 
-def _on(parts: Iterable[Part], made: Mapping[str, Shape]) -> dict[str, set[int]]:
+def _slave_counts(parts: Iterable[Part], made: Mapping[str, Shape]) -> dict[str, set[int]]:
     """Return on how many slaves each work was done, by its parameters."""
     found: dict[str, set[int]] = {}
     for part in parts:

@@ -98,7 +98,7 @@ def over_size_of(
         exhibit: Its figure.
         links: What marks lead to.
     """
-    own, empty = _of_its_arms(comparison, _fitting(comparison, found, exhibit), reference, exhibit)
+    own, empty = _measured_for(comparison, _fitting(comparison, found, exhibit), reference, exhibit)
     first = QUANTITIES[exhibit.metrics[0]]
     having = [each for each in own if first.value(each) is not None]
     if not empty and not having:
@@ -106,7 +106,7 @@ def over_size_of(
         empty = LIMITED if limited else ALONE
     if empty:
         return BalancerExhibit(empty=empty)
-    drawn = _most_sizes(having)
+    drawn = _place_with_most_sizes(having)
     name = exhibit.stem(reference.reference)
     marks = [
         Mark(
@@ -135,7 +135,7 @@ def time_spent_of(
     comparison: Comparison, found: Sequence[Through], reference: Reference, exhibit: Exhibit
 ) -> BalancerExhibit:
     """Return who used the CPUs while the proxy was full of the smallest objects, as a table."""
-    own, empty = _of_its_arms(comparison, _fitting(comparison, found, exhibit), reference, exhibit)
+    own, empty = _measured_for(comparison, _fitting(comparison, found, exhibit), reference, exhibit)
     own = [each for each in own if each.arm != comparison.baseline and each.spent]
     if not empty and not own:
         empty = f"this run has no account of the CPU time of {joined(exhibit.workloads)}"
@@ -194,7 +194,7 @@ def _fitting(comparison: Comparison, found: Sequence[Through], exhibit: Exhibit)
     return [each for each in found if (each.scenario, each.kind, each.parameters) in keys]
 
 
-def _of_its_arms(
+def _measured_for(
     comparison: Comparison, found: list[Through], reference: Reference, exhibit: Exhibit
 ) -> tuple[list[Through], str]:
     """Return what is of the arms that an exhibit is of, or why there is none like them."""
@@ -213,7 +213,7 @@ def _place(each: Through) -> tuple[str, str]:
     return each.workload, each.scenario
 
 
-def _most_sizes(found: Sequence[Through]) -> list[Through]:
+def _place_with_most_sizes(found: Sequence[Through]) -> list[Through]:
     sizes: dict[tuple[str, str], set[int]] = {}
     for each in found:
         sizes.setdefault(_place(each), set()).add(each.size)

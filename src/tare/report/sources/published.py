@@ -87,14 +87,14 @@ def _columns(one: PairedTable, index: int, heading: str) -> list[Column[Row]]:
             f"value_{index + 1}",
             value,
             heading,
-            lambda row: _or_none(value(row), printed if row.published else measured),
+            lambda row: _text_or_none(value(row), printed if row.published else measured),
             numeric=True,
         ),
         Column(
             f"ratio_{index + 1}",
             own_ratio,
             "÷ own bare",
-            lambda row: _or_none(own_ratio(row), ratio),
+            lambda row: _text_or_none(own_ratio(row), ratio),
             numeric=True,
         ),
         Column(f"estimate_{index + 1}", estimate, same_load, estimate, numeric=True),
@@ -110,7 +110,7 @@ def as_printed(value: float, unit: str) -> str:
     return format_quantity(value, unit, digits=5, trim=True)
 
 
-def _or_none(value: float | None, text: Callable[[float], str]) -> str:
+def _text_or_none(value: float | None, text: Callable[[float], str]) -> str:
     return NONE if value is None else text(value)
 
 

@@ -181,7 +181,7 @@ def _glance(
         own = _ends(side, one, published=False)
         alike = tuple(_alike(side, one, likes))
     shows = draft.exhibit.shows or draft.caption.partition(": ")[2]
-    return Glance(draft.exhibit.name, shows, published, own, alike, _here(draft))
+    return Glance(draft.exhibit.name, shows, published, own, alike, _draft_content(draft))
 
 
 def _alike(side: SideBySide, one: PairedTable, likes: Sequence[Like]) -> Iterator[str]:
@@ -230,7 +230,7 @@ def _ends(side: SideBySide, one: PairedTable, *, published: bool) -> Range | Non
     return (min(found), max(found)) if found else None
 
 
-def _here(draft: PaperDraft) -> str:
+def _draft_content(draft: PaperDraft) -> str:
     if draft.empty:
         return f"empty: {draft.empty}"
     if draft.above is not None:
@@ -328,7 +328,7 @@ def _source(reference: Reference) -> str:
 def _missing(side: SideBySide, items: Sequence[PaperItem]) -> Iterator[str]:
     filled = [item for item in items if not item.empty]
     if not filled:
-        yield from _nothing(side)
+        yield from _no_values_sentences(side)
         return
     yield (
         f"The source’s {len(items)} tables and figures follow in its order. This run has a "
@@ -336,7 +336,7 @@ def _missing(side: SideBySide, items: Sequence[PaperItem]) -> Iterator[str]:
     )
 
 
-def _nothing(side: SideBySide) -> Iterator[str]:
+def _no_values_sentences(side: SideBySide) -> Iterator[str]:
     yield "This run measured nothing that can be compared with these values."
     if studies := [f"studies/{name}.yaml" for name in side.reference.studies]:
         yield f"A run of {' or '.join(studies)} does."
@@ -358,7 +358,7 @@ def _left_out(side: SideBySide) -> Iterator[str]:
             why = f"scenario {one.matched} has no {one.table.workload} with such parameters"
         lonely.setdefault(why, []).append(one.table.name)
     if not side.matched:
-        yield from _nothing(side)
+        yield from _no_values_sentences(side)
     if lonely:
         sentences = "; ".join(f"{joined(names)}: {why}" for why, names in lonely.items())
         yield f"Without a counterpart in this run, and so only in the CSV file: {sentences}."

@@ -66,12 +66,12 @@ def own_words(row: Stated) -> str:
     elif row.scenario:
         what += f" in {row.scenario}"
     if row.between:
-        return f"{what}: {'; '.join(_two(fact, each) for each in row.between)}"
-    values = (f"{arm} {_own(row, value)}" for arm, value in row.own.items())
+        return f"{what}: {'; '.join(_comparison_text(fact, each) for each in row.between)}"
+    values = (f"{arm} {_value_text(row, value)}" for arm, value in row.own.items())
     return f"{what}: {', '.join(values)}"
 
 
-def _two(fact: Fact, one: Compared) -> str:
+def _comparison_text(fact: Fact, one: Compared) -> str:
     """Return what a run has of two arms, with its interval or the reason why it has none."""
     two = f"{one.first} {'against' if fact.share else '÷'} {one.second}"
     form = _signed if fact.share else ratio
@@ -88,7 +88,7 @@ def _signed(share: float) -> str:
     return format_percent(share, 3).replace("-", "−")
 
 
-def _own(row: Stated, value: float) -> str:
+def _value_text(row: Stated, value: float) -> str:
     if row.fact.against and row.unit == "1":
         return ratio(value)
     if value < 0:

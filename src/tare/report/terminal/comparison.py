@@ -94,7 +94,7 @@ def comparison_view(
     return Group(*parts)
 
 
-def _what(effect: Effect, source: Table[Effect]) -> str:
+def _effect_text(effect: Effect, source: Table[Effect]) -> str:
     what = next(column for column in source.columns if column.key == "what")
     return f"{what.shown(effect)} · {metric_name(effect.key.metric)}"
 
@@ -114,7 +114,7 @@ def _table(source: Table[Effect], width: int, plain: bool) -> RichTable:
         )
     previous = ""
     for effect in source.rows:
-        heading = _what(effect, source)
+        heading = _effect_text(effect, source)
         first = heading if heading != previous or plain else ""
         if first and previous and not plain:
             table.add_section()
@@ -130,7 +130,7 @@ def _lines(source: Table[Effect]) -> RenderableType:
     previous = ""
     shown = {column.key: column for column in source.columns}
     for effect in source.rows:
-        heading = _what(effect, source)
+        heading = _effect_text(effect, source)
         if heading != previous:
             lines.append(Text(heading, style="bold"))
         previous = heading

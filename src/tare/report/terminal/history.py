@@ -85,13 +85,13 @@ def _add(table: Table, names: Names, line: Line) -> None:
 
 def _turn(turn: Turn) -> Iterable[str]:
     day = time.strftime("%Y-%m-%d", time.gmtime(turn.started_at))
-    yield f"{legible(turn.after)} ({day}{_between(turn)})"
+    yield f"{legible(turn.after)} ({day}{_candidate_runs(turn)})"
     yield ratio(turn.change)
     yield ratio_interval((turn.low, turn.high))
     yield probability(turn.p)
 
 
-def _between(turn: Turn) -> str:
+def _candidate_runs(turn: Turn) -> str:
     """Return the runs between which the change may be, if more than one is left."""
     if turn.earliest == turn.latest:
         return ""

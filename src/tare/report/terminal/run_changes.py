@@ -75,7 +75,7 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
     for one in found:
         change = one.change
         table.add_row(
-            *_about(names, change.before), _estimate(change.before), _estimate(change.after),
+            *_effect_cells(names, change.before), _estimate(change.before), _estimate(change.after),
             *_change(change), one.verdict,
         )  # fmt: skip
     caveat = about_two_runs(before, after)
@@ -99,7 +99,7 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
     )
     for one in found:
         if one.reason:
-            what, arm = _about(names, one.change.before)
+            what, arm = _effect_cells(names, one.change.before)
             console.print(Text(f"{what}, {arm}: {legible(one.reason)}"), soft_wrap=True)
 
 
@@ -122,7 +122,7 @@ def render_pooled(comparisons: Sequence[Comparison], console: Console) -> None:
         better = each.effects[0].better
         ends = math.exp(max(mean.low, -700.0)), math.exp(min(mean.high, 700.0))
         table.add_row(
-            *_about(names, each.effects[0]),
+            *_effect_cells(names, each.effects[0]),
             str(len(each.effects)),
             ratio(as_cost(math.exp(mean.effect), better)),
             ratio_interval(cost_ends(*ends, better)),
@@ -168,7 +168,7 @@ def table_of(*titles: str, plain: Console) -> Table:
     return table
 
 
-def _about(names: Names, effect: Effect) -> tuple[Text, Text]:
+def _effect_cells(names: Names, effect: Effect) -> tuple[Text, Text]:
     what = f"{names.name(Part.of(effect.key))} · {metric_name(effect.key.metric)}"
     return Text(what), Text(marked(effect.arm, effect.emulated))
 

@@ -180,7 +180,7 @@ class BatchRunner:
                 fault = await attempt.execute()
                 self.stop.cell_over()
                 if fault is not None:
-                    return self._after(fault, batch, cells[index:], tries)
+                    return self._cells_to_retry(fault, batch, cells[index:], tries)
         return []
 
     async def _clustered(self, roles: Roles, placing: BatchPlacement, context: Context) -> Roles:
@@ -234,7 +234,9 @@ class BatchRunner:
         await held_unaltered(context.host, context.ledger)
         await self.cpus.unchanged(context.host, batch.host, batch.block, cell.id, cpu_changes)
 
-    def _after(self, fault: TareError, batch: Batch, cells: list[Cell], tries: Tries) -> list[Cell]:
+    def _cells_to_retry(
+        self, fault: TareError, batch: Batch, cells: list[Cell], tries: Tries
+    ) -> list[Cell]:
         """Return the cells that need another boot, after the first of some cells failed."""
         if isinstance(fault, HostFroze):
             tries.freeze(fault, batch, cells[0], self.cells)

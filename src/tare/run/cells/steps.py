@@ -106,7 +106,7 @@ class _Repeated:
     async def _measure(self, runners: Sequence[BatchRunner]) -> list[list[Cell] | TareError]:
         """Return for each batch the cells that need another boot, or its fault."""
         if len(runners) == 1:
-            return [await self._one(runners[0], self._batches[0], self._cells[0], None)]
+            return [await self._boot_one(runners[0], self._batches[0], self._cells[0], None)]
         # One after the other, so that one does not remove what the other has just created.
         for runner, batch in zip(runners, self._batches, strict=True):
             try:
@@ -117,12 +117,12 @@ class _Repeated:
         sides = Side.two([batch.arm for batch in self._batches], drawn_by)
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(self._one(*each))
+                group.create_task(self._boot_one(*each))
                 for each in zip(runners, self._batches, self._cells, sides, strict=True)
             ]
         return [task.result() for task in tasks]
 
-    async def _one(
+    async def _boot_one(
         self, runner: BatchRunner, batch: Batch, cells: list[Cell], side: Side | None
     ) -> list[Cell] | TareError:
         try:

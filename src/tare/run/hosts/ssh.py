@@ -197,7 +197,7 @@ class SshRunHost:
             self._now, self._booted = await running(self._host, self._hypervisors), ""
             self._known_boot = self._host.boot_id()
 
-    def _instead(self, word: str) -> str:
+    def _scheduler_advice(self, word: str) -> str:
         """Return advice to use the running scheduler, if only the scheduler differs."""
         scheduler = self._now.details.scheduler
         if self._now.below is None or self._now.below.word != word or not scheduler:
@@ -221,7 +221,7 @@ class SshRunHost:
                 f"needs {boot_words(boot, self._hypervisors)}, and {self._host.name} runs "
                 f"{self._now}",
                 f"boot it with that, or name the entry: host: {{boot: {{{menu_key(boot)}: "
-                f"{{entry: …}}}}}}{self._instead(word)}",
+                f"{{entry: …}}}}}}{self._scheduler_advice(word)}",
             )
         self._say(f"rebooting {self._host.name} into {entry!r}")
         before = self._host.boot_id()

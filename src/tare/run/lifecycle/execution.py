@@ -148,7 +148,7 @@ class Execution:
                 for name, run_host in self._setup.run_hosts.items()
             }
             if self._part is None:
-                await self._all_blocks(stop, runners)
+                await self._run_blocks(stop, runners)
             else:
                 await self._given_blocks(stop, runners, self._part)
 
@@ -177,7 +177,7 @@ class Execution:
             hands_off=run_host.counts_instructions,
         )
 
-    async def _all_blocks(self, stop: StopRequest, runners: Mapping[str, BatchRunner]) -> None:
+    async def _run_blocks(self, stop: StopRequest, runners: Mapping[str, BatchRunner]) -> None:
         pace = Pace(self._study.blocks.every, lambda: stop.finishing)
         for block in range(1, self._study.blocks.most + 1):
             if any(pending for _, pending in unfinished(self._plan, block, self._fold.finished)):

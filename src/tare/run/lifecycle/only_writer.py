@@ -148,7 +148,7 @@ def _held_by(path: Path, own: Owner) -> bool:
         owner = _owner(os.pread(fd, _MOST_BYTES, 0))
         if owner == own:
             return True
-        age_s = _now_there(path.parent) - os.fstat(fd).st_mtime
+        age_s = _server_time_s(path.parent) - os.fstat(fd).st_mtime
         if not _flocked(fd):
             raise _held(path, fd, owner, age_s)
         if owner is not None and owner.boot and (owner.boot, owner.pids) == (own.boot, own.pids):
@@ -204,7 +204,7 @@ def _flocked(fd: int) -> bool:
     return True
 
 
-def _now_there(folder: Path) -> float:
+def _server_time_s(folder: Path) -> float:
     """Return the time of the folder's file server in seconds, from a temporary file's mtime."""
     with tempfile.NamedTemporaryFile(prefix=PART, dir=folder) as file:
         return os.fstat(file.fileno()).st_mtime

@@ -46,7 +46,7 @@ class HostAccess:
 
 def list_host_access(study: Study) -> tuple[HostAccess, ...]:
     """Return everything that a study passes to its hosts, in the order of the study."""
-    found = (*_of_lab(study), *_of_arms(study), *_of_workloads(study))
+    found = (*_lab_access(study), *_arm_access(study), *_workload_access(study))
     return tuple({each.words: each for each in found}.values())
 
 
@@ -85,7 +85,7 @@ def lines_for_plan(study: Study, path: Path) -> tuple[str, ...]:
     )
 
 
-def _of_lab(study: Study) -> Iterator[HostAccess]:
+def _lab_access(study: Study) -> Iterator[HostAccess]:
     if study.lab.qemu is not None:
         yield HostAccess(("lab", "qemu"), study.lab.qemu, _PROGRAM_OF_LAB, restricted=True)
     for key, file in (("xen", study.lab.xen), ("kernel", study.lab.kernel)):
@@ -93,7 +93,7 @@ def _of_lab(study: Study) -> Iterator[HostAccess]:
             yield HostAccess(("lab", key), file, "is booted by the lab", restricted=False)
 
 
-def _of_arms(study: Study) -> Iterator[HostAccess]:
+def _arm_access(study: Study) -> Iterator[HostAccess]:
     platforms = installed().platforms
     for name, arm in study.arms.items():
         if arm.twin_of is not None or arm.platform not in platforms:
@@ -102,7 +102,7 @@ def _of_arms(study: Study) -> Iterator[HostAccess]:
             yield HostAccess(("arms", name, each.option), each.value, each.effect, restricted=True)
 
 
-def _of_workloads(study: Study) -> Iterator[HostAccess]:
+def _workload_access(study: Study) -> Iterator[HostAccess]:
     kinds = installed().workloads
     for label, spec in study.workloads.items():
         kind = kinds[spec.workload]

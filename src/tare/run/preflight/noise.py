@@ -39,11 +39,11 @@ async def noise_of_hosts(
     wanted = any(workloads[spec.workload].realtime for spec in study.workloads.values())
     if not wanted or not study.noise.duration:
         return ()
-    found = [await _of_host(run_host, name, study) for name, run_host in run_hosts.items()]
+    found = [await _measure_host(run_host, name, study) for name, run_host in run_hosts.items()]
     return tuple(each for each in found if each is not None)
 
 
-async def _of_host(run_host: RunHost, name: str, study: Study) -> NoiseMeasured | None:
+async def _measure_host(run_host: RunHost, name: str, study: Study) -> NoiseMeasured | None:
     """Measure one host; None if no arm runs on the host's own kernel."""
     boots = [
         run_host.boot_of(run_host.platforms[arm.platform], arm.options, study.release_of(label))

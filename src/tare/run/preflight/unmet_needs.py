@@ -60,7 +60,9 @@ def lacking(
             reason = (
                 f"a machine with at least {format_size(least)} of memory, not {format_size(memory)}"
             )
-        if _all_outside(study, spec) and any(_brings_archives(workload, p) for p in points):
+        if _uses_only_existing_clusters(study, spec) and any(
+            _brings_archives(workload, p) for p in points
+        ):
             reason = (
                 "archives for its tasks, which the machines of an existing cluster lack: what "
                 "Hadoop itself includes, such as `engine: mapreduce` alone, runs on any cluster"
@@ -141,7 +143,7 @@ def lacking_loads(
                 found.setdefault(name, reason)
             if reason := unmet(study, arm, offered, needs):
                 found.setdefault(name, f"its neighbours' {wanted.load} needs {reason}")
-        if reason := _beyond_its_network(scenario, offered):
+        if reason := _unreachable_network(scenario, offered):
             found.setdefault(name, reason)
         if scenario.link is not None and offered.network:
             reason = unmet(study, arm, offered, frozenset({"network", "bridged"}))
@@ -155,7 +157,7 @@ def _brings_archives(workload: Workload[Any], parameters: Any) -> bool:
     return isinstance(job, Job) and any(step.brings_archives for step in job.steps)
 
 
-def _all_outside(study: Study, spec: WorkloadSpec) -> bool:
+def _uses_only_existing_clusters(study: Study, spec: WorkloadSpec) -> bool:
     """Return whether a workload runs on clusters, and all of them exist already."""
     clusters = [
         scenario.cluster
@@ -165,7 +167,7 @@ def _all_outside(study: Study, spec: WorkloadSpec) -> bool:
     return bool(clusters) and all(cluster.external is not None for cluster in clusters)
 
 
-def _beyond_its_network(scenario: Scenario, offered: Capabilities) -> str:
+def _unreachable_network(scenario: Scenario, offered: Capabilities) -> str:
     """Return why a scenario needs another network than Tare's machines have; empty: it does not."""
     if not offered.network or not offered.network <= {GIVEN, ISOLATED}:
         return ""

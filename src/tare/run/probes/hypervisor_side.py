@@ -52,15 +52,17 @@ class HypervisorSide(Probe):
         The doubt names the disturbances; the facts are the hypervisor's own figures, if it has any.
         """
         ended = self._clock()
-        doubts = [await _since(self._machine, self._before, "the machine")]
+        doubts = [await _new_disturbances(self._machine, self._before, "the machine")]
         for role, each in self._others.items():
-            doubts.append(await _since(each, self._before_others[role], f"that of the {role}"))
+            doubts.append(
+                await _new_disturbances(each, self._before_others[role], f"that of the {role}")
+            )
         self.doubt = "; ".join(filter(None, doubts))
         figures = await self._machine.hypervisor_figures(self._begun, ended)
         self.facts = CellFacts() if figures is None else CellFacts(hypervisor=figures.fact())
 
 
-async def _since(machine: Machine, before: tuple[str, ...], what: str) -> str:
+async def _new_disturbances(machine: Machine, before: tuple[str, ...], what: str) -> str:
     """Return the new disturbances of a machine as a phrase; empty: none."""
     fresh = [each for each in await machine.disturbances() if each not in before]
     return f"its hypervisor disturbed {what} meanwhile: {'; '.join(fresh)}" if fresh else ""

@@ -141,23 +141,23 @@ class AddedProbe(Probe):
 
     async def open(self) -> None:
         """Let it prepare."""
-        await self._do(lambda probe: probe.open())
+        await self._call(lambda probe: probe.open())
 
     async def begin(self) -> None:
         """Let it begin."""
-        await self._do(lambda probe: probe.begin())
+        await self._call(lambda probe: probe.begin())
 
     async def end(self, outcome: Outcome) -> None:
         """Let it end."""
-        await self._do(lambda probe: probe.end(outcome))
+        await self._call(lambda probe: probe.end(outcome))
 
     async def close(self) -> None:
         """Let it close, and copy its results."""
-        await self._do(self._close)
+        await self._call(self._close)
 
     async def abandon(self, limit_s: float) -> None:
         """Let it release its resources."""
-        await self._do(lambda probe: probe.abandon(limit_s), limit_s)
+        await self._call(lambda probe: probe.abandon(limit_s), limit_s)
 
     async def _close(self, probe: Probe) -> None:
         await probe.close()
@@ -168,7 +168,7 @@ class AddedProbe(Probe):
         doubt = f"{self._name}: {probe.doubt}" if probe.doubt else ""
         self.facts, self.doubt, self.series = CellFacts(probes={self._name: facts}), doubt, series
 
-    async def _do(
+    async def _call(
         self, moment: Callable[[Probe], Awaitable[None]], limit_s: float | None = None
     ) -> None:
         probe = self._probe

@@ -91,7 +91,7 @@ class RunInSessions:
             if self.begin is not None:
                 self._append(self.begin)
             while True:
-                if (ended := self._over()) is not None:
+                if (ended := self._record_ended()) is not None:
                     return ended
                 found = await self._next()
                 if isinstance(found, Waiting):
@@ -130,7 +130,7 @@ class RunInSessions:
 
     # The next session
 
-    def _over(self) -> RunFinished | None:
+    def _record_ended(self) -> RunFinished | None:
         """Record ended sessions and blocks, and decide; return the last event if all is done."""
         self._close_sessions()
         agenda = agenda_of(self.study)
@@ -225,7 +225,7 @@ class RunInSessions:
     def _is_rebooted(self, session: Session, seen: Look, *, was_away: bool) -> bool:
         if not self._is_again(session) or was_away or boots_by_itself(self.study, session.boot):
             return True
-        before = self._before(session.boot)
+        before = self._previous_boot_text(session.boot)
         return bool(seen.booted and before and seen.booted != before)
 
     def _with_known_boot(self, seen: Look) -> Look:
@@ -233,7 +233,7 @@ class RunInSessions:
         goes = [go.booted for each in self.fold.sessions.begun.values() for go in each.goes]
         return Look(seen.up, seen.why, canonical_boot(seen.booted.split(), goes))
 
-    def _before(self, boot: str) -> str:
+    def _previous_boot_text(self, boot: str) -> str:
         """Return what distinguished the last session's boot; empty if nothing did."""
         goes = [each.goes[-1] for each in self.fold.sessions.begun.values() if each.boot == boot]
         return max(goes, key=lambda go: go.began).booted if goes else ""

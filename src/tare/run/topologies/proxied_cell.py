@@ -156,7 +156,7 @@ class ProxiedMachines:
             search = begin((link.address, ends.port, origins, self.direct))
             try:
                 async with asyncio.timeout(deadline_s):
-                    outcome = await _while_serving(
+                    outcome = await _run_while_serving(
                         search.run(), {"the origin": serving, "the proxy": proxying}
                     )
                     await turns.over()
@@ -298,7 +298,7 @@ class _LoadSearch:
             agent = machines.client.agent
             loads.append(agent.run(stage.probe.workload, probe, deadline_s=_limit(probe)))
         first, began = await subject.host_cost(), time.monotonic()
-        client, *found = await _together(*loads, *accounting.values())
+        client, *found = await _run_all(*loads, *accounting.values())
         last, took_s = await subject.host_cost(), time.monotonic() - began
         self.done[stage.name] = client.value
         if stage.probe is not None:
@@ -343,7 +343,7 @@ def _limit(params: Mapping[str, Any]) -> float:
     return 20.0 * seconds + STOP_S
 
 
-async def _together(*works: Awaitable[Outcome]) -> list[Outcome]:
+async def _run_all(*works: Awaitable[Outcome]) -> list[Outcome]:
     """Return all results; the first that fails ends the others."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
@@ -358,7 +358,9 @@ async def _together(*works: Awaitable[Outcome]) -> list[Outcome]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _while_serving(work: Awaitable[Outcome], servers: Mapping[str, LoadHandle]) -> Outcome:
+async def _run_while_serving(
+    work: Awaitable[Outcome], servers: Mapping[str, LoadHandle]
+) -> Outcome:
     """Return the result of ``work``, unless a server ends before; then raise its reason."""
     ended = asyncio.Event()
     for handle in servers.values():

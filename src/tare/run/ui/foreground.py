@@ -87,7 +87,7 @@ async def run_study(
             (view.take,), view.progress, _speaker(console), strict=strict, wait=wait,
         )  # fmt: skip
         with only_writer(folder.path), view:
-            return await _or_nothing(sessions)
+            return await _run_sessions(sessions)
     async with run_session(
         run,
         study,
@@ -211,7 +211,7 @@ def _begin(study: Study, source: StudySource, run: str, seed: int) -> RunStarted
     )
 
 
-async def _or_nothing(sessions: RunInSessions) -> RunFinished | Waiting | None:
+async def _run_sessions(sessions: RunInSessions) -> RunFinished | Waiting | None:
     """Run a study in sessions; remove the folder if no session could start."""
     try:
         return await sessions.execute()

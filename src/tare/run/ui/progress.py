@@ -206,9 +206,9 @@ class Tally:
                 what = f"{event.arm} / {event.scenario}: booting {event.role}"
                 self.hosts[host] = CurrentStep(what, stage="booting")
             case MachineReady():
-                self._then(event.machine, f"up in {format_duration(event.boot_s)}")
+                self._set_step(event.machine, f"up in {format_duration(event.boot_s)}")
             case MachineStopped():
-                self._then(event.machine, "stopped")
+                self._set_step(event.machine, "stopped")
                 self._where.pop(event.machine, None)
             case CellStarted():
                 self._where[event.cell] = host = self._host_of(event.block, event.arm)
@@ -218,21 +218,21 @@ class Tally:
                 self.hosts[host] = CurrentStep(what, stage="measuring")
             case CellFinished():
                 host = self._where.pop(event.cell, "")
-                self.hosts[host] = CurrentStep(self._at(host).now, stage=BETWEEN)
+                self.hosts[host] = CurrentStep(self._step_of(host).now, stage=BETWEEN)
             case HostJoined():
-                self._at(event.host)
+                self._step_of(event.host)
             case HostLost():
                 self.hosts.pop(event.host, None)
             case _:
                 pass
 
-    def _at(self, host: str) -> CurrentStep:
+    def _step_of(self, host: str) -> CurrentStep:
         return self.hosts.setdefault(host, CurrentStep())
 
-    def _then(self, machine: str, what: str) -> None:
+    def _set_step(self, machine: str, what: str) -> None:
         host = self._where.get(machine, "")
         self.hosts[host] = CurrentStep(
-            f"{self._at(host).now.split(': ')[0]}: {what}", stage=BETWEEN
+            f"{self._step_of(host).now.split(': ')[0]}: {what}", stage=BETWEEN
         )
 
     def _host_of(self, block: int, arm: str) -> str:
@@ -252,7 +252,7 @@ class Tally:
             done: The share done, from 0 to 1.
             fields: ``rate`` in ``unit``, and ``left_s``, the seconds left, as far as known.
         """
-        step = self._at(self._where.get(cell, ""))
+        step = self._step_of(self._where.get(cell, ""))
         step.fraction = done
         parts = []
         rate, left_s = fields.get("rate"), fields.get("left_s")

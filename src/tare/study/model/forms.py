@@ -128,7 +128,7 @@ The path is stored as written, so that equal cells on two computers have equal p
 """
 
 
-def _whole(value: str, info: ValidationInfo) -> str:
+def _check_absolute(value: str, info: ValidationInfo) -> str:
     if not value.startswith("/"):
         raise ValueError("must be an absolute path, starting with `/`")
     if folder_of(info) is not None and not Path(value).is_dir():
@@ -136,7 +136,7 @@ def _whole(value: str, info: ValidationInfo) -> str:
     return value
 
 
-Absolute = Annotated[str, AfterValidator(_whole)]
+Absolute = Annotated[str, AfterValidator(_check_absolute)]
 """A folder of this computer by its absolute path. It must exist when a study file is read."""
 
 

@@ -11,7 +11,9 @@ from tare.study.planning.placement import Placement
 
 def wanted_knobs(options: PlatformOptions) -> frozenset[str]:
     """Return all scheduler knobs that an arm's options ask for."""
-    return frozenset().union(*(one.knobs for one in _both(options) if one is not None))
+    return frozenset().union(
+        *(one.knobs for one in _scheduling_by_role(options) if one is not None)
+    )
 
 
 def lacking_knobs(
@@ -57,7 +59,7 @@ def starved_host(
     """
     if reason := _crowded_out(options, placement, vcpus, cpus, vcpus if others is None else others):
         return reason
-    subject, neighbours = _both(options)
+    subject, neighbours = _scheduling_by_role(options)
     placed: list[tuple[tuple[int, ...], int]] = []
     if subject is not None and subject.realtime:
         placed.append((placement.subject, vcpus))
@@ -91,5 +93,7 @@ def _crowded_out(
     )
 
 
-def _both(options: PlatformOptions) -> tuple[WantedScheduling | None, WantedScheduling | None]:
+def _scheduling_by_role(
+    options: PlatformOptions,
+) -> tuple[WantedScheduling | None, WantedScheduling | None]:
     return options.subject_scheduling, options.neighbours_scheduling

@@ -159,7 +159,7 @@ class Cluster(Part):
     )
 
     @model_validator(mode="after")
-    def _together_is_on_one_host(self) -> Cluster:
+    def _check_placement(self) -> Cluster:
         if self.hosts and self.placement == "together":
             raise ValueError("`hosts` spreads the slaves: write `placement: apart`")
         return self

@@ -32,10 +32,10 @@ def with_baselines(study: Study, *, stored: bool = False) -> Study:
     """
     if study.sessions is not None:
         return study
-    return _with_twins(_with_baselines(study if stored else _in_the_arms_shape(study)))
+    return _with_twins(_with_baselines(study if stored else _give_arms_shape(study)))
 
 
-def _in_the_arms_shape(study: Study) -> Study:
+def _give_arms_shape(study: Study) -> Study:
     """Give the baseline and its twins the shape of the arms, if none has the study's own."""
     name, host = study.baseline, study.host_of(study.baseline)
     if study.arms[name].shape is not None:

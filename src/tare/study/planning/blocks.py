@@ -108,7 +108,7 @@ class Blocks(Part):
         return self.duet or self.turns
 
     @model_validator(mode="after")
-    def _one_way(self) -> Blocks:
+    def _check_methods(self) -> Blocks:
         if self.duet and self.turns:
             raise ValueError(
                 "a duet measures two arms at the same time, turns one after the other: write "

@@ -149,14 +149,14 @@ class _Arranging:
         # A whole node or cache may contain CPUs that are kept.
         if both and ":" not in self.choice.cpus:
             raise InputError(
-                f"`cpus` and `housekeeping` both name {_of(both)}",
+                f"`cpus` and `housekeeping` both name {_cpu_text(both)}",
                 "name each CPU in one of them: machines get the former, everything else the latter",
             )
         if self.choice.cpus and not (asked - kept):
             raise InputError(f"`cpus: {self.choice.cpus}` names no CPU for machines")
         pool = tuple(cpu for cpu in cpus.online if cpu in asked) if asked else cpus.online
         pool = tuple(cpu for cpu in pool if cpu not in kept)
-        measured = self._of_one_design(pool)
+        measured = self._cpus_of_one_design(pool)
         if (asked or kept or self.choice.cores) and len(measured) < self.wanted:
             raise InputError(
                 f"{self._keys()} leaves {_count(len(measured))} for machines "
@@ -182,7 +182,7 @@ class _Arranging:
             else:
                 found |= set(_numbers(word))
         if missing := sorted(found - set(self.cpus.online)):
-            raise InputError(f"`{key}: {words}`: {self._why(missing)}", self._instead())
+            raise InputError(f"`{key}: {words}`: {self._why(missing)}", self._usable_cpus_advice())
         return found
 
     def _domain(self, key: str, kind: str, number: int) -> set[int]:
@@ -206,16 +206,16 @@ class _Arranging:
             reason = self.cpus.refused.get(cpu, f"does not exist on {self.host}")
             reasons.setdefault(reason, []).append(cpu)
         return "; ".join(
-            f"{_of(each)} {reason if len(each) == 1 else _plural(reason)}"
+            f"{_cpu_text(each)} {reason if len(each) == 1 else _plural(reason)}"
             for reason, each in reasons.items()
         )
 
-    def _instead(self) -> str:
+    def _usable_cpus_advice(self) -> str:
         return f"name some of those that may be used: {cpu_words(self.cpus.online)}"
 
     # One design of core
 
-    def _of_one_design(self, pool: tuple[int, ...]) -> tuple[int, ...]:
+    def _cpus_of_one_design(self, pool: tuple[int, ...]) -> tuple[int, ...]:
         cpus, cores = self.cpus, self.choice.cores
         designs = sorted({cpus.design(cpu) for cpu in cpus.online})
         if cores is not None and len(designs) < 2 and cores == "efficiency":
@@ -242,7 +242,9 @@ class _Arranging:
         if cores is not None:
             own = {d: each for d, each in own.items() if _name(d) == cores}
             if not own:
-                has = "; ".join(f"{_name(d)}: {cpu_words(e)}" for d, e in self._all(designs))
+                has = "; ".join(
+                    f"{_name(d)}: {cpu_words(e)}" for d, e in self._cpus_by_design(designs)
+                )
                 raise InputError(
                     f"{self._keys()}: none of these CPUs belongs to the {cores} cores",
                     f"there are {has}",
@@ -250,7 +252,7 @@ class _Arranging:
         enough = [each for each in own.values() if len(each) >= self.wanted]
         return enough[0] if enough else max(own.values(), key=len, default=())
 
-    def _all(self, designs: Collection[int]) -> list[tuple[int, tuple[int, ...]]]:
+    def _cpus_by_design(self, designs: Collection[int]) -> list[tuple[int, tuple[int, ...]]]:
         cpus = self.cpus
         return [
             (design, tuple(cpu for cpu in cpus.online if cpus.design(cpu) == design))
@@ -290,18 +292,18 @@ def described(cpus: HostCpus) -> tuple[str, ...]:
         which = " and ".join(_name(design) for design in used)
         notes.append(f"its cores are of {len(designs)} kinds ({kinds}); machines get {which} cores")
     if cpus.measured:
-        notes.append(f"machines run on {_of(cpus.measured)} of {cpu_words(cpus.online)}")
+        notes.append(f"machines run on {_cpu_text(cpus.measured)} of {cpu_words(cpus.online)}")
     if cpus.housekeeping:
-        notes.append(f"everything else of Tare runs on {_of(cpus.housekeeping)}")
+        notes.append(f"everything else of Tare runs on {_cpu_text(cpus.housekeeping)}")
     if cpus.isolated:
         apart = set(cpus.roaming) != set(cpus.machines)
         notes.append(
-            f"{_of(cpus.isolated)} {'is' if len(cpus.isolated) == 1 else 'are'} isolated: pinned "
-            "machines get isolated CPUs first"
-            + (f", and others run on {_of(cpus.roaming)}" if apart else "")
+            f"{_cpu_text(cpus.isolated)} {'is' if len(cpus.isolated) == 1 else 'are'} isolated: "
+            "pinned machines get isolated CPUs first"
+            + (f", and others run on {_cpu_text(cpus.roaming)}" if apart else "")
         )
     return tuple(notes)
 
 
-def _of(cpus: Collection[int]) -> str:
+def _cpu_text(cpus: Collection[int]) -> str:
     return f"CPU{'s' if len(cpus) > 1 else ''} {cpu_words(cpus)}"

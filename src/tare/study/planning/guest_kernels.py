@@ -76,12 +76,12 @@ def choose_kernel(
         )
     if not own - {""}:
         return KernelChoice(
-            GENERAL, skipped={arm: _nothing(each, missing) for arm, each in arms.items()}
+            GENERAL, skipped={arm: _no_kernel_text(each, missing) for arm, each in arms.items()}
         )
     return KernelChoice(
         HOST,
         _host_note(own - {""}, realtime, missing),
-        {arm: _nothing(each, missing) for arm, each in arms.items() if not each.own},
+        {arm: _no_kernel_text(each, missing) for arm, each in arms.items() if not each.own},
     )
 
 
@@ -103,7 +103,7 @@ def _general_note(own: set[str], refusals: list[str], general: bool) -> str:
     return ""
 
 
-def _nothing(each: GuestKernels, missing: Mapping[str, str]) -> str:
+def _no_kernel_text(each: GuestKernels, missing: Mapping[str, str]) -> str:
     own = f"{each.no_own} ({each.todo})" if each.todo else each.no_own
     reasons = dict.fromkeys(filter(None, (own, missing.get(GENERAL, ""))))
     remedy = f" ({each.remedy})" if each.remedy else ""

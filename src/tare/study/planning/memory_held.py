@@ -76,7 +76,7 @@ def cached_beyond(
     for batch in batches:
         reason = why.get(batch.arm, "")
         # The memory of a cluster's machines is limited, or they fail.
-        if reason and batch.placement.cluster is None and _on_disk(batch, kinds):
+        if reason and batch.placement.cluster is None and _uses_disk(batch, kinds):
             memory = batch.placement.subject_memory or study.shape_of(batch.arm).memory
             found.setdefault((reason, memory), {})[batch.arm] = None
     return tuple(
@@ -86,7 +86,7 @@ def cached_beyond(
     )
 
 
-def _on_disk(batch: Batch, kinds: Mapping[str, Kind]) -> bool:
+def _uses_disk(batch: Batch, kinds: Mapping[str, Kind]) -> bool:
     """Return whether a workload or a neighbour's load of a batch uses a machine's own disk."""
     carried = [(cell.kind, cell.parameters) for cell in batch.cells]
     carried += [(each.load, each.parameters) for each in batch.placement.neighbours]

@@ -12,7 +12,7 @@ from tare.study.reading.hosting import Part
 WAYS = ("replicate", "split")
 
 
-def _or_word(schema: dict[str, Any]) -> None:
+def _allow_word(schema: dict[str, Any]) -> None:
     """Reduce a schema to the word that a file has for it."""
     for key in ("properties", "required", "additionalProperties", "type"):
         schema.pop(key, None)
@@ -22,7 +22,7 @@ def _or_word(schema: dict[str, Any]) -> None:
 class Spread(Part):
     """How the hosts of a cluster share a study."""
 
-    model_config = Part.model_config | {"json_schema_extra": _or_word}
+    model_config = Part.model_config | {"json_schema_extra": _allow_word}
 
     how: Literal["replicate", "split"] = Field(
         description="`replicate`: each host measures all blocks; `split`: equal hosts share them."

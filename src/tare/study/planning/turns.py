@@ -79,7 +79,7 @@ def by_turns(
     left: list[Left] = []
     for scenario in dict.fromkeys(batch.scenario for batch in batches):
         two = [batch for batch in batches if batch.scenario == scenario]
-        if why := _apart(two):
+        if why := _conflict(two):
             left += [(batch.arm, scenario, None, why) for batch in two]
             continue
         both, lone = in_both(two, WHY)
@@ -108,7 +108,7 @@ def _without_servers(
     return kept, left
 
 
-def _apart(two: Sequence[Batch]) -> str:
+def _conflict(two: Sequence[Batch]) -> str:
     """Return why two arms cannot run at the same time, or an empty string."""
     if len(two) != ARMS:
         return f"turns need two arms, but only {two[0].arm} can run here"

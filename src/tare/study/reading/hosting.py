@@ -31,7 +31,7 @@ class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
-def _or_words(*words: str) -> Any:
+def _allow_words(*words: str) -> Any:
     """Allow some words in a schema as a short form of the whole mapping."""
 
     def change(schema: dict[str, Any]) -> None:
@@ -112,9 +112,9 @@ def menu_key(boot: str) -> str:
     return key if key.replace("-", "_") in Boot.model_fields else f"others.{key}"
 
 
-def _or_name(schema: dict[str, Any]) -> None:
+def _allow_name(schema: dict[str, Any]) -> None:
     """Allow a host's name in a schema as a short form of the whole mapping."""
-    _or_words(*ALWAYS)(schema)
+    _allow_words(*ALWAYS)(schema)
     schema["anyOf"][0] = {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,39}$"}
 
 
@@ -180,7 +180,7 @@ class Login(Part):
     )
 
     @model_validator(mode="after")
-    def _one_password(self) -> Self:
+    def _check_password(self) -> Self:
         if self.password_env is not None and self.password_file is not None:
             raise ValueError("give `password-env` or `password-file`, not both")
         return self
@@ -216,9 +216,9 @@ ON_THE_HOST = "host"
 """In place of a BMC's address: it is reached through the host's own driver."""
 
 
-def _or_ipmi(schema: dict[str, Any]) -> None:
+def _allow_ipmi(schema: dict[str, Any]) -> None:
     """Allow `ipmi` in a schema as a short form of the whole mapping."""
-    _or_words("ipmi")(schema)
+    _allow_words("ipmi")(schema)
 
 
 class BmcSpec(Part):
@@ -227,7 +227,7 @@ class BmcSpec(Part):
     `ipmi` means `{ipmi: host}`.
     """
 
-    model_config = ConfigDict(json_schema_extra=_or_ipmi)
+    model_config = ConfigDict(json_schema_extra=_allow_ipmi)
 
     redfish: Annotated[str, AfterValidator(host_alone)] | None = Field(
         None,
@@ -272,7 +272,7 @@ class BmcSpec(Part):
         return data
 
     @model_validator(mode="after")
-    def _one_way(self) -> Self:
+    def _check_protocol(self) -> Self:
         if (self.redfish is None) == (self.ipmi is None):
             raise ValueError("give either `redfish` or `ipmi`")
         if self.redfish is None and (self.ca or self.chassis or self.port != 443):
@@ -283,7 +283,7 @@ class BmcSpec(Part):
 class HostSpec(Login, CpuKeys):
     """The computer that machines run on: its name, or how to reach it over SSH."""
 
-    model_config = ConfigDict(json_schema_extra=_or_name)
+    model_config = ConfigDict(json_schema_extra=_allow_name)
 
     kind: Kind = Field("local", description="`ssh` if the key of that name is given.")
     ssh: Annotated[str, AfterValidator(host_alone)] | None = Field(
@@ -329,7 +329,7 @@ class HostSpec(Login, CpuKeys):
         return data
 
     @model_validator(mode="after")
-    def _whole(self) -> HostSpec:
+    def _check_kind(self) -> HostSpec:
         if (self.kind == "ssh") != (self.ssh is not None):
             raise ValueError("name the host, as in {ssh: NAME}, or write `local` or `lab`")
         if self.kind != "ssh":
@@ -381,7 +381,7 @@ class LabSpec(Part):
     vCPUs or scenarios with three neighbours.
     """
 
-    model_config = ConfigDict(json_schema_extra=_or_words("deterministic", "large"))
+    model_config = ConfigDict(json_schema_extra=_allow_words("deterministic", "large"))
 
     cpus: int = Field(
         2,

@@ -121,13 +121,13 @@ def _arm(catalog: Catalog) -> Schema:
         "anyOf": [{"required": ["platform"]}, {"required": ["twin-of"]}],
         "properties": common,
         "allOf": [
-            _when("platform", name, {**properties_of(model), **dict.fromkeys(common, True)})
+            _conditional("platform", name, {**properties_of(model), **dict.fromkeys(common, True)})
             for name, model in sorted(catalog.platforms.items())
         ],
     }
 
 
-def _when(key: str, name: str, properties: Mapping[str, Any]) -> Schema:
+def _conditional(key: str, name: str, properties: Mapping[str, Any]) -> Schema:
     return {
         "if": {"properties": {key: {"const": name}}, "required": [key]},
         "then": {"properties": dict(properties), "additionalProperties": False},
@@ -173,7 +173,7 @@ def _named_workload(catalog: Catalog) -> Schema:
         "required": ["workload"],
         "properties": common,
         "allOf": [
-            _when("workload", name, {**_parameters(model), **dict.fromkeys(common, True)})
+            _conditional("workload", name, {**_parameters(model), **dict.fromkeys(common, True)})
             for name, model in _measured(catalog).items()
         ],
     }
@@ -182,12 +182,12 @@ def _named_workload(catalog: Catalog) -> Schema:
 def _parameters(model: type[BaseModel]) -> dict[str, Schema]:
     fields = {kebab(name): name for name in model.model_fields}
     return {
-        key: schema if takes_list(model, fields[key]) else _or_list(schema)
+        key: schema if takes_list(model, fields[key]) else _allow_list(schema)
         for key, schema in properties_of(model).items()
     }
 
 
-def _or_list(schema: Schema) -> Schema:
+def _allow_list(schema: Schema) -> Schema:
     outer: Schema = {key: schema[key] for key in ("description", "default") if key in schema}
     inner = {key: value for key, value in schema.items() if key not in outer}
     return {**outer, "anyOf": [inner, {"type": "array", "minItems": 1, "items": inner}]}

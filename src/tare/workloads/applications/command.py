@@ -32,7 +32,7 @@ USER_TIME = Metric(
 )
 
 
-def _in_a_room(place: str) -> str:
+def _check_room(place: str) -> str:
     parts = place.split("/")
     roomy = any(place.startswith(f"{room}/") for room in ROOMS)
     if not roomy or any(part in ("", ".", "..") for part in parts[1:]) or not place.isprintable():
@@ -48,7 +48,7 @@ def _number(value: object) -> object:
     return float(value) if isinstance(value, str) and _POWER.fullmatch(value) else value
 
 
-Place = Annotated[str, Field(max_length=1024), AfterValidator(_in_a_room)]
+Place = Annotated[str, Field(max_length=1024), AfterValidator(_check_room)]
 Package = Annotated[str, PACKAGE]
 
 
@@ -118,7 +118,7 @@ class CommandMetric(Parameters):
     summary: str = Field(default="", max_length=500, description="Its meaning, in one sentence.")
 
     @model_validator(mode="after")
-    def _one_way(self) -> Self:
+    def _check_locator(self) -> Self:
         if (self.regex is None) == (self.field is None):
             raise ValueError("give either `regex` or `field` to locate the number")
         if self.regex is not None:

@@ -167,7 +167,7 @@ def text_by_field(document: Any, path: str) -> str:
     """
     value, steps = document, list(steps_of(path))
     while steps:
-        value, taken = _into(value, steps, path)
+        value, taken = _follow(value, steps, path)
         del steps[:taken]
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"{path} is {shortened(value)}, not a finite number")
@@ -177,7 +177,7 @@ def text_by_field(document: Any, path: str) -> str:
     return repr(value)
 
 
-def _into(value: Any, steps: Sequence[Step], path: str) -> tuple[Any, int]:
+def _follow(value: Any, steps: Sequence[Step], path: str) -> tuple[Any, int]:
     """Return what one step, or several keys that are one, lead to, and how many those are."""
     first = steps[0]
     if first.index is not None:

@@ -69,7 +69,7 @@ class ExitsParameters(Parameters):
     )
 
     @model_validator(mode="after")
-    def _any(self) -> ExitsParameters:
+    def _check_any(self) -> ExitsParameters:
         if not any(counts_of(self).values()):
             raise ValueError("all numbers are 0: give one operation a number")
         return self

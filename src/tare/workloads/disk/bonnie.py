@@ -56,13 +56,13 @@ INSTEAD_OF_DIRECT = (
 )
 
 
-def _of(*phases: str) -> frozenset[str]:
+def _phase_metrics(*phases: str) -> frozenset[str]:
     """Return the metrics of phases: rate, share of a CPU and longest operation."""
     return frozenset(f"{phase}{which}" for phase in phases for which in ("", "-cpu", "-latency"))
 
 
-FROM_READS = _of("get-char", "get-block", "rewrite", "seeks")
-FROM_WRITES = _of("put-char", "put-block", "rewrite")
+FROM_READS = _phase_metrics("get-char", "get-block", "rewrite", "seeks")
+FROM_WRITES = _phase_metrics("put-char", "put-block", "rewrite")
 _RATE = 50e6
 _CHARS = 1e6
 

@@ -122,11 +122,11 @@ def spans_of(attempts: Sequence[Mapping[str, Any]]) -> tuple[Span, ...]:
         found.append(Span(name, begin_ms, max(begin_ms, end_ms)))
 
     if maps:
-        add("map", _least(maps, "startTime"), _most(maps, "finishTime"))
+        add("map", _minimum(maps, "startTime"), _maximum(maps, "finishTime"))
     if reduces:
-        add("shuffle", _least(reduces, "startTime"), _most(reduces, "shuffleFinishTime"))
-        add("sort", _least(reduces, "shuffleFinishTime"), _most(reduces, "mergeFinishTime"))
-        add("reduce", _least(reduces, "mergeFinishTime"), _most(reduces, "finishTime"))
+        add("shuffle", _minimum(reduces, "startTime"), _maximum(reduces, "shuffleFinishTime"))
+        add("sort", _minimum(reduces, "shuffleFinishTime"), _maximum(reduces, "mergeFinishTime"))
+        add("reduce", _minimum(reduces, "mergeFinishTime"), _maximum(reduces, "finishTime"))
     return tuple(found)
 
 
@@ -169,9 +169,9 @@ def _first_line(text: object) -> str:
     return lines[0] if lines else ""
 
 
-def _least(attempts: Sequence[Mapping[str, Any]], name: str) -> int:
+def _minimum(attempts: Sequence[Mapping[str, Any]], name: str) -> int:
     return min(int(each[name]) for each in attempts)
 
 
-def _most(attempts: Sequence[Mapping[str, Any]], name: str) -> int:
+def _maximum(attempts: Sequence[Mapping[str, Any]], name: str) -> int:
     return max(int(each[name]) for each in attempts)

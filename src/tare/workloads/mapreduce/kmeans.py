@@ -109,15 +109,15 @@ class Kmeans(ClusterWorkload[KmeansParameters]):
         first = (made.clusters, made.dimensions, APART, ASIDE)
         steps = (
             Step("put", script=made.put(f"{_FOLDER}/points")),
-            _of_mahout(
+            _mahout_step(
                 parameters,
                 "convert",
                 _INPUT,
                 {"-i": f"{_FOLDER}/points", "-o": f"{_FOLDER}/vectors", "-v": _VECTOR},
             ),
-            _by_tare("begin", ["write", f"{_FOLDER}/first/part-0", *map(str, first)]),
+            _own_step("begin", ["write", f"{_FOLDER}/first/part-0", *map(str, first)]),
             _searched(parameters),
-            _by_tare("tell", ["tell", f"{_FOLDER}/found", f"{_FOLDER}/told"]),
+            _own_step("tell", ["tell", f"{_FOLDER}/found", f"{_FOLDER}/told"]),
             Step(EXPECTED, script=made.centres),
             Step(MADE, script=made_sum(f"{_FOLDER}/told")),
         )
@@ -168,10 +168,10 @@ def _searched(parameters: KmeansParameters) -> Step:
         "-dm": _DISTANCE,
         "-xm": "mapreduce",
     }
-    return _of_mahout(parameters, "cluster", _DRIVER, given, "-ow", "-cl", measured=True)
+    return _mahout_step(parameters, "cluster", _DRIVER, given, "-ow", "-cl", measured=True)
 
 
-def _of_mahout(
+def _mahout_step(
     parameters: KmeansParameters,
     name: str,
     main: str,
@@ -190,7 +190,7 @@ def _of_mahout(
     )
 
 
-def _by_tare(name: str, given: list[str]) -> Step:
+def _own_step(name: str, given: list[str]) -> Step:
     return Step(name, _CENTRES, given, archives=ARCHIVES, alone=True)
 
 

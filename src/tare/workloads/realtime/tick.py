@@ -81,7 +81,7 @@ class TickParameters(Parameters):
     )
 
     @model_validator(mode="after")
-    def _one_end(self) -> Self:
+    def _check_end(self) -> Self:
         if self.samples is not None and self.duration is not None:
             raise ValueError("give samples or duration, not both")
         if 0 < self.loop < 100e-9:

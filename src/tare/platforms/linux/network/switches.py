@@ -214,7 +214,9 @@ async def open_switch(
             host, ledger, [*around, *argv], log=folder / f"{argv[0]}.log", env=env
         )
         held.push_async_callback(partial(process.end, _END_S))
-        await _until(context, waits, folder / f"{argv[0]}.log", lambda p=process: p.returncode)
+        await _await_socket(
+            context, waits, folder / f"{argv[0]}.log", lambda p=process: p.returncode
+        )
     switch = OpenSwitch(parts, context, folder)
     version = (await output_of(context, "ovs-vswitchd", "--version")).split("\n")[0].split()[-1]
     switch.facts = {
@@ -271,7 +273,7 @@ async def _room(
     return parts
 
 
-async def _until(context: Context, path: Path, log: Path, ended: Any) -> None:
+async def _await_socket(context: Context, path: Path, log: Path, ended: Any) -> None:
     deadline = time.monotonic() + _UP_S
     while not await context.host.exists(path):
         if ended() is not None or time.monotonic() > deadline:

@@ -80,7 +80,7 @@ class _Reader:
         if change.now == Runstate.RUNNING:
             self._comes(cpu, time_ns, change, who)
         elif change.was == Runstate.RUNNING:
-            cpu.left = who, self._how(change.now), time_ns
+            cpu.left = who, self._leaving_reason(change.now), time_ns
         elif change.now == Runstate.RUNNABLE and who != IDLE:
             onto = self.last_on.get(who, change.cpu)
             self.rows.append((time_ns, change.cpu, HostEvent.WAKEUP, who, onto, 0))
@@ -102,7 +102,7 @@ class _Reader:
         cpu.current, cpu.left, cpu.recorded_ns = who, None, time_ns
         self.last_on[who] = change.cpu
 
-    def _how(self, now: Runstate) -> Left:
+    def _leaving_reason(self, now: Runstate) -> Left:
         if now == Runstate.RUNNABLE:
             return Left.READY
         if now == Runstate.BLOCKED:

@@ -58,7 +58,7 @@ class XenTracer:
             self._process = await start_owned(
                 self._host, self._ledger, [PROGRAM, *what, str(self._file)], log=self._log
             )
-            await self._until_it_records(self._process)
+            await self._await_first_records(self._process)
         except InputError as error:
             raise NoTracing(
                 f"Xen's scheduler is recorded by {PROGRAM}, which is not installed in dom0 "
@@ -70,7 +70,7 @@ class XenTracer:
             await self.abandon()
             raise
 
-    async def _until_it_records(self, process: OwnedProcess) -> None:
+    async def _await_first_records(self, process: OwnedProcess) -> None:
         deadline = time.monotonic() + _READY_S
         look = ["sh", "-c", 'test -s "$1"', "sh", str(self._file)]
         # dom0's own vCPUs come and go all the time, so the first records are there at once.

@@ -74,9 +74,9 @@ async def clustered(
     machines = {SUBJECT: roles.subject, **companions}
     slower = EMULATED if emulated else 1.0
     if connection is None:
-        cluster = await _outside(roles, home, wanted, slower)
+        cluster = await _existing_cluster(roles, home, wanted, slower)
     else:
-        cluster = _inside(machines, specs, connection, wanted, slower)
+        cluster = _own_cluster(machines, specs, connection, wanted, slower)
     reason, leaving = "", False
     try:
         try:
@@ -116,7 +116,7 @@ async def clustered(
         )
 
 
-def _inside(
+def _own_cluster(
     machines: Mapping[str, Machine],
     specs: Mapping[str, MachineSpec],
     connection: Connection,
@@ -139,7 +139,9 @@ def _inside(
     return RunningCluster(members, layout)
 
 
-async def _outside(roles: Roles, home: Context, wanted: Cluster, slower: float) -> HadoopCluster:
+async def _existing_cluster(
+    roles: Roles, home: Context, wanted: Cluster, slower: float
+) -> HadoopCluster:
     """Return a cluster that exists already, not contacted yet."""
     try:
         about = await asyncio.to_thread(read_outside, Path(str(wanted.external)))

@@ -129,7 +129,7 @@ class RunningCluster(HadoopCluster):
             await asyncio.gather(*(self._set_up(member) for member in self.members.values()))
             starting = [self._start(member, each) for member in self.slaves for each in OF_SLAVE]
             await asyncio.gather(self._format_and_start(), *starting)
-            await self._until_up(began + self.patience(UP_S))
+            await self._await_up(began + self.patience(UP_S))
         except WorkloadFault as fault:
             raise MachineFault(f"Hadoop cannot be started: {fault}") from fault
         self.took_s = time.monotonic() - began
@@ -158,7 +158,7 @@ class RunningCluster(HadoopCluster):
             reason = f": {failure}" if failure else ""
             self.lost.set_result(f"the {which} on {machine} ended by itself{reason}")
 
-    async def _until_up(self, until: float) -> None:
+    async def _await_up(self, until: float) -> None:
         history = False
         # Requests take CPU time from emulated daemons that start, and answers are slow.
         answer_s = self.patience(ANSWER_S)

@@ -154,7 +154,7 @@ def account_of(result: Mapping[str, Any]) -> Account:
     accounts, owners = result["accounts"], owners_in(result["owners"])
     rate = number(result, "stages.full.requests_per_s")
     if "host" not in accounts:
-        return _of_machine_alone(result, accounts["machine"], rate)
+        return _machine_account(result, accounts["machine"], rate)
     host, machine = accounts["host"], accounts["machine"]
     seconds = number(host, "seconds")
     requests = rate * seconds
@@ -190,11 +190,11 @@ def account_of(result: Mapping[str, Any]) -> Account:
     left = nobodys - stolen
     cycles, no_cycles = _cycles_per_s(host, busy_s - stolen)
     spent = _ordered(HOST, {**by_owner, STEAL: stolen, UNOWNED: left}, total_s, requests)
-    inside = _inside(machine, result, cpus if result.get("shared") else None)
+    inside = _machine_cpu_s(machine, result, cpus if result.get("shared") else None)
     within = sum(inside.values())
     spent += _ordered(INSIDE, inside, within, rate * number(machine, "seconds"))
     return Account(
-        tuple(_in_cycles(each, cycles) for each in spent),
+        tuple(_add_cycles(each, cycles) for each in spent),
         _machines(owned, bool(owners.machine) or below is not None, result, requests),
         1 - left / total_s,
         sum(each["softirq"] for each in cpus.values()) / requests,
@@ -206,14 +206,12 @@ def account_of(result: Mapping[str, Any]) -> Account:
     )
 
 
-def _of_machine_alone(
-    result: Mapping[str, Any], machine: Mapping[str, Any], rate: float
-) -> Account:
+def _machine_account(result: Mapping[str, Any], machine: Mapping[str, Any], rate: float) -> Account:
     """Return the account of a machine on another computer, whose CPUs nobody watches."""
     requests = rate * number(machine, "seconds")
     if requests <= 0:
         raise ValueError("no requests were answered while the CPUs were watched")
-    inside = _inside(machine, result, None)
+    inside = _machine_cpu_s(machine, result, None)
     spent = _ordered(INSIDE, inside, sum(inside.values()), requests)
     cost = _machines({}, False, result, requests)
     return Account(tuple(spent), cost, None, None, None, None, NOT_WATCHED)
@@ -327,7 +325,7 @@ def _cycles_per_s(host: Mapping[str, Any], busy_s: float) -> tuple[float | None,
     return total / busy_s, ""
 
 
-def _in_cycles(spent: Spent, cycles_per_s: float | None) -> Spent:
+def _add_cycles(spent: Spent, cycles_per_s: float | None) -> Spent:
     if cycles_per_s is None or spent.who in (IDLE, STEAL):
         return spent
     return replace(spent, cycles=spent.per_request_s * cycles_per_s)
@@ -340,7 +338,7 @@ def _seconds_by_cpu(account: Mapping[str, Any]) -> dict[int, dict[str, float]]:
     return found
 
 
-def _inside(
+def _machine_cpu_s(
     machine: Mapping[str, Any],
     result: Mapping[str, Any],
     hosts: Mapping[int, Mapping[str, float]] | None,

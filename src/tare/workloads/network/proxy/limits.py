@@ -76,12 +76,14 @@ def limits(
                 f"the {100 * full:.0f} % for which these CPUs were busy: what carries the "
                 "machine’s packets may be on them"
             )
-    words += _by_their_own_kernels(accounts, apart & outside.keys())
+    words += _busy_by_own_kernels(accounts, apart & outside.keys())
     here = {role: cpus for role, cpus in outside.items() if role not in elsewhere}
     if below is not None:
-        words += _below(below, machine, {role: here[role] for role in here if role not in apart})
+        words += _withheld_by_host(
+            below, machine, {role: here[role] for role in here if role not in apart}
+        )
         here = {role: here[role] for role in here if role in apart}
-    return words + _on_the_machines(here, machine, unpinned=bool(result.get("unpinned")))
+    return words + _sharing_machine_cpus(here, machine, unpinned=bool(result.get("unpinned")))
 
 
 def unended(rates: Mapping[int, float], most: int) -> list[str]:
@@ -105,7 +107,7 @@ def _sharing(outside: Mapping[str, Sequence[int]]) -> list[list[str]]:
     return list(groups.values())
 
 
-def _by_their_own_kernels(accounts: Sequence[Mapping[str, Any]], roles: Iterable[str]) -> list[str]:
+def _busy_by_own_kernels(accounts: Sequence[Mapping[str, Any]], roles: Iterable[str]) -> list[str]:
     """Return which roles were busy by their own kernels, as the host cannot see their CPU time."""
     words = []
     for role in sorted(roles):
@@ -136,7 +138,9 @@ def _mean_below(rounds: Sequence[Mapping[str, Any]]) -> Below | None:
     return replace(found[-1], host=fmean(each.host for each in found)) if found else None
 
 
-def _below(below: Below, machine: set[int], here: Mapping[str, Sequence[int]]) -> list[str]:
+def _withheld_by_host(
+    below: Below, machine: set[int], here: Mapping[str, Sequence[int]]
+) -> list[str]:
     """Return what the host's kernel kept from client and origin, where it is a guest itself.
 
     Its CPUs are not those of the computer: of as many as it is kept on, one that neither client nor
@@ -160,7 +164,7 @@ def _below(below: Below, machine: set[int], here: Mapping[str, Sequence[int]]) -
     return []
 
 
-def _on_the_machines(
+def _sharing_machine_cpus(
     here: Mapping[str, Sequence[int]], machine: set[int], *, unpinned: bool
 ) -> list[str]:
     """Return which of client and origin may have run on the machine's own CPUs."""
