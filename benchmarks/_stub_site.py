@@ -141,7 +141,7 @@ def main(folder: Path) -> None:
 
 
 async def simulate(assignment: str, up: str, down: str, program: Sequence[str] = ()) -> None:
-    """Stand for :func:`tare.fleet.hosts_part.run_part` inside a worker of Dask's.
+    """Stand for :func:`tare.fleet.worker_task.run_part` inside a worker of Dask's.
 
     It pauses for ``TARE_STUB_CELL_S`` in each cell, and then says each as it ends.
     """

@@ -31,7 +31,7 @@ from benchmarks._processes import cpu_s, peak_mib
 from benchmarks._results import Fact, Goal, Result, finish, machine_facts
 from benchmarks._stub_site import ARMS, CELLS, simulate
 from tare.events import Fold, read_fold
-from tare.fleet import connecting
+from tare.fleet import connections
 from tare.fleet.cluster import RESOURCE
 from tare.fleet.command import ClusterChoice, run_on_cluster
 from tare.fleet.servers import HostWorker, allow_many
@@ -58,7 +58,7 @@ workloads: {{numeric: {{workload: numeric-sort, duration: 0.1}}}}
 AT_ONCE = 25
 """Workers of one process that begin together."""
 SHARED = {
-    **connecting.SETTINGS,
+    **connections.SETTINGS,
     # The workers of all hosts are on one computer here, which need not be watched a thousand times.
     "distributed.admin.system-monitor.interval": "600s",
     "distributed.comm.timeouts.connect": "300s",
@@ -222,7 +222,7 @@ def _free_port() -> int:
 
 
 async def _all_there(address: str, hosts: int) -> None:
-    async with connecting.connected(address, None) as cluster:
+    async with connections.connected(address, None) as cluster:
         while len(await cluster.hosts()) < hosts:  # noqa: ASYNC110 - Dask has no event for new workers
             await asyncio.sleep(1)
 

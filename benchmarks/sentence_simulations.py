@@ -45,7 +45,7 @@ from benchmarks.verdict_simulations import write_between_marks
 from tare.analysis.effects.all_pairs import compare_every_pair
 from tare.analysis.effects.compare import compare
 from tare.analysis.effects.comparison import Comparison
-from tare.analysis.runs.changed import Changed, changed
+from tare.analysis.runs.change_verdicts import Changed, changed
 from tare.analysis.runs.gates import check, parse_gate
 from tare.analysis.runs.resource_changes import resource_changes
 from tare.analysis.statistics.shares import exact_share

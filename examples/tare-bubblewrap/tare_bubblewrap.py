@@ -11,7 +11,7 @@ from pydantic import Field
 
 from tare.errors import TareError, heard
 from tare.hosts import start_owned
-from tare.hosts.grants import granted_cpus
+from tare.hosts.granted_cpus import granted_cpus
 from tare.platforms.contract import (
     NO_HYPERVISOR,
     Capabilities,

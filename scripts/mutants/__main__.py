@@ -45,13 +45,13 @@ ROOMS = {
         ("tests/events", "tests/analysis"),
     ),
     "planning": Room(
-        ("src/tare/study/planning/plan.py", "src/tare/study/planning/order.py",
+        ("src/tare/study/planning/plan.py", "src/tare/study/planning/arm_order.py",
          "src/tare/study/planning/placement.py", "src/tare/study/planning/cells.py",
          "src/tare/study/planning/baselines.py"),
         ("tests/study", "tests/run/test_run_plans.py", "tests/run/test_run_resume_plans.py"),
     ),
     "resume": Room(
-        ("src/tare/run/lifecycle/account.py", "src/tare/run/lifecycle/folder.py",
+        ("src/tare/run/lifecycle/cell_counts.py", "src/tare/run/lifecycle/folder.py",
          "src/tare/run/preflight/arm_facts.py", "src/tare/run/lifecycle/folder.py",
          "src/tare/run/lifecycle/resume_checks.py"),
         ("tests/run/test_run_cell_accounting.py", "tests/run/test_run_folders.py",

@@ -9,7 +9,7 @@ import pytest
 from analysis.analysis_runs import run
 from tare.analysis import compare_runs
 from tare.analysis.data.rundata import RunData
-from tare.analysis.effects.cached import ShownAs, shown_names
+from tare.analysis.effects.cached_arrays import ShownAs, shown_names
 from tare.analysis.effects.resources import cache_resources
 from tare.analysis.model import Key, ResourceName
 from tare.events.cell_facts import CellFacts

@@ -15,7 +15,7 @@ from benchmarks import stopping_simulations
 from benchmarks import verdict_simulations as sims
 from benchmarks._simulated import Setting
 from tare.analysis import load_run
-from tare.analysis.effects.resolving import (
+from tare.analysis.effects.detectable import (
     Basis,
     Plans,
     assumed_basis,

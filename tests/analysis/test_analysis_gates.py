@@ -19,7 +19,7 @@ from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of
 from tare.analysis import compare_runs
 from tare.analysis.data.load import run_data
 from tare.analysis.model import Comparison, Flag
-from tare.analysis.runs.changed import changed
+from tare.analysis.runs.change_verdicts import changed
 from tare.analysis.runs.gate_files import read_gates, with_floors
 from tare.analysis.runs.gates import Gate, check, parse_gate, worst
 from tare.analysis.runs.run_changes import changes, pooled

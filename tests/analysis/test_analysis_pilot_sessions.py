@@ -18,8 +18,8 @@ from analysis.analysis_swapped import swapped
 from study.study_catalog import CATALOG
 from tare.analysis.data.rundata import RunData
 from tare.analysis.effects.pilot import Advice, Asked, advise, over_blocks, over_rounds
-from tare.analysis.effects.resolving import basis_of
-from tare.cli import resolving
+from tare.analysis.effects.detectable import basis_of
+from tare.cli import detectable
 from tare.report.terminal.advice import render_advice
 from tare.study.reading.hosts_file import KnownHosts
 from tare.study.reading.load import parse_study
@@ -133,7 +133,7 @@ def test_plan_counts_rounds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     study = parsed(STUDY)
 
     def sentences_of(name: str) -> list[str]:
-        return resolving.resolvable_differences(study, {"typical": 1}, Path(name))  # type: ignore[arg-type]
+        return detectable.resolvable_differences(study, {"typical": 1}, Path(name))  # type: ignore[arg-type]
 
     known = sentences_of("sessions")
     assert "over 6 to 12 rounds of sessions" in known[0]
@@ -143,6 +143,6 @@ def test_plan_counts_rounds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     (unknown,) = sentences_of("plain")
     assert "is unknown: the pilot plain has fewer than 3 rounds" in unknown
     # Nor does a pilot that swapped nothing advise on arms that need it.
-    assert resolving.advice_for(study, runs["plain"]) == ()  # type: ignore[arg-type]
-    assert resolving.advice_for(parsed(PLAIN), runs["plain"])  # type: ignore[arg-type]
-    assert resolving.advice_for(study, runs["sessions"])[0].rounds  # type: ignore[arg-type]
+    assert detectable.advice_for(study, runs["plain"]) == ()  # type: ignore[arg-type]
+    assert detectable.advice_for(parsed(PLAIN), runs["plain"])  # type: ignore[arg-type]
+    assert detectable.advice_for(study, runs["sessions"])[0].rounds  # type: ignore[arg-type]

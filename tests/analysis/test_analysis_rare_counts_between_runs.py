@@ -18,7 +18,7 @@ from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of
 from tare.analysis import compare_runs
 from tare.analysis.data.load import run_data
 from tare.analysis.model import Comparison, Kind, VerdictWord
-from tare.analysis.runs.changed import changed
+from tare.analysis.runs.change_verdicts import changed
 from tare.analysis.runs.gates import check, parse_gate
 from tare.analysis.statistics.meta_analysis import mean_shift, seldom_shift
 from tare.events import Event, Observed, Record, RunStarted, fold_records

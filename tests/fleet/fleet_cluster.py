@@ -15,7 +15,7 @@ from rich.console import Console
 from benchmarks import _stub_site
 from tare.cli.ending import decide_on
 from tare.events import RunFinished, read_fold
-from tare.fleet import connecting
+from tare.fleet import connections
 from tare.fleet.command import ClusterChoice, run_on_cluster
 from tare.fleet.servers import WorkersHost
 from tare.run.catalog import build_catalog
@@ -52,12 +52,12 @@ async def cluster(
     *hosts: str, specs: Mapping[str, Mapping[str, Any]] | None = None
 ) -> AsyncIterator[tuple[str, dict[str, AsyncExitStack]]]:
     """Serve a scheduler and one worker a host; yield its address and how to end each worker."""
-    async with connecting.scheduler("tcp://127.0.0.1:0") as serving, AsyncExitStack() as all_held:
+    async with connections.scheduler("tcp://127.0.0.1:0") as serving, AsyncExitStack() as all_held:
         held = {}
         for host in hosts:
             held[host] = await all_held.enter_async_context(AsyncExitStack())
             spec = WorkersHost((specs or {}).get(host))
-            standing = connecting.worker(serving.address, host, spec)
+            standing = connections.worker(serving.address, host, spec)
             await held[host].enter_async_context(standing)
         yield serving.address, held
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.fleet.dealing import Deal, Lockstep, Way, blocks_in_all
+from tare.fleet.assignment import Deal, Lockstep, Way, blocks_in_all
 
 WAYS = st.sampled_from(["replicate", "split"])
 

@@ -16,7 +16,7 @@ from tare.cli import fleet
 from tare.cli.fleet_checks import require_usable
 from tare.errors import InputError
 from tare.events import EventLog
-from tare.fleet.connecting import keep_to
+from tare.fleet.connections import keep_to
 from tare.fleet.labs import require_labs_of
 from tare.run.catalog import build_catalog
 from tare.run.lifecycle.folder import first_event

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tare.fleet.shipping import Shipper, receive
+from tare.fleet.file_transfer import Shipper, receive
 from tare.fleet.wire import CHUNK_BYTES, FROM_HOST, FilePiece, safe_path
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks._stub_site import cell_events, opening
 from tare.events import BlockFinished, BlockStarted, CellFinished, EventLog, Fold
 from tare.events.results import FinishedCell
-from tare.fleet.account import Measured, newly_failed
+from tare.fleet.shared_cells import Measured, newly_failed
 from tare.fleet.wire import Assignment
 from tare.run.catalog import build_catalog
 from tare.study.reading.load import load_study

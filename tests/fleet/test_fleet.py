@@ -28,7 +28,7 @@ from tare.events import (
     read_events,
     read_fold,
 )
-from tare.fleet import command, connecting
+from tare.fleet import command, connections
 from tare.fleet.command import ClusterChoice, resume_on_cluster, run_on_cluster
 from tare.fleet.faults import fleet_versions
 from tare.fleet.retrying import Pauses
@@ -136,7 +136,7 @@ async def test_a_worker_of_another_version_is_refused_at_once(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs = {**fleet_versions(), name: "0.0.1"}
-    monkeypatch.setattr("tare.fleet.hosts_part.fleet_versions", lambda: theirs)
+    monkeypatch.setattr("tare.fleet.worker_task.fleet_versions", lambda: theirs)
     shown = StringIO()
     console = Console(file=shown, width=200)
     async with cluster("h1") as (address, _):
@@ -274,9 +274,9 @@ async def test_a_scheduler_that_dies_leaves_a_run_that_resumes(
 async def test_a_study_that_the_cluster_cannot_run_is_refused_before_anything_starts(
     hosts: tuple[str, ...], more: str, text: str, tmp_path: Path
 ) -> None:
-    async with connecting.scheduler("tcp://127.0.0.1:0") as serving, AsyncExitStack() as held:
+    async with connections.scheduler("tcp://127.0.0.1:0") as serving, AsyncExitStack() as held:
         for host in hosts:
-            standing = connecting.worker(serving.address, host, WorkersHost())
+            standing = connections.worker(serving.address, host, WorkersHost())
             await held.enter_async_context(standing)
         with pytest.raises(InputError, match=text):
             await run(study_file(tmp_path, 2, more), serving.address, tmp_path / "run", Console())
@@ -286,7 +286,7 @@ async def test_a_study_that_the_cluster_cannot_run_is_refused_before_anything_st
 async def test_a_second_worker_for_a_host_is_refused() -> None:
     async with cluster("h1") as (address, _):
         with pytest.raises(InputError, match="the host h1 has a worker already"):
-            async with connecting.worker(address, "h1", WorkersHost()):
+            async with connections.worker(address, "h1", WorkersHost()):
                 pass
 
 
@@ -295,8 +295,8 @@ async def test_over_tls_only_those_with_a_certificate_of_the_ca_are_let_in(tmp_p
     path = study_file(tmp_path, 2)
     study, source = load_study(path, build_catalog()), study_source(path)
     async with AsyncExitStack() as held:
-        serving = await held.enter_async_context(connecting.scheduler("tls://127.0.0.1:0", ours))
-        standing = connecting.worker(serving.address, "h1", WorkersHost(), ours)
+        serving = await held.enter_async_context(connections.scheduler("tls://127.0.0.1:0", ours))
+        standing = connections.worker(serving.address, "h1", WorkersHost(), ours)
         await held.enter_async_context(standing)
         for stranger in (theirs, None):
             choice = ClusterChoice(serving.address, stranger, STUB)
@@ -313,9 +313,9 @@ async def test_over_tls_only_those_with_a_certificate_of_the_ca_are_let_in(tmp_p
 
 async def test_nothing_listens_but_the_scheduler_and_its_workers() -> None:
     async with AsyncExitStack() as held:
-        serving = await held.enter_async_context(connecting.scheduler("tcp://127.0.0.1:0"))
+        serving = await held.enter_async_context(connections.scheduler("tcp://127.0.0.1:0"))
         standing = await held.enter_async_context(
-            connecting.worker(serving.address, "h1", WorkersHost())
+            connections.worker(serving.address, "h1", WorkersHost())
         )
         assert serving.services == standing.services == {}
         addresses = (serving.address, standing.address)

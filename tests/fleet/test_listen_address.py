@@ -17,8 +17,8 @@ from distributed import Queue
 from tare.cli import fleet
 from tare.cli.fleet_checks import listening_place, warn_if_open
 from tare.errors import InputError
-from tare.fleet import connecting
-from tare.fleet.connecting import Place
+from tare.fleet import connections
+from tare.fleet.connections import Place
 from tare.fleet.servers import MOST_DESCRIPTORS, WorkersHost, allow_many
 
 
@@ -80,7 +80,7 @@ def test_invalid_address_of_a_worker_is_refused(text: str) -> None:
 
 
 async def test_worker_listens_at_the_given_address() -> None:
-    async with connecting.scheduler("tcp://127.0.0.1:0") as serving:
+    async with connections.scheduler("tcp://127.0.0.1:0") as serving:
         words = ("worker", "--name", "h1", "--listen", "127.0.0.2", serving.address)
         program = Path(sys.executable).with_name("tare")
         process = await create_subprocess_exec(program, *words, stdout=PIPE)
@@ -98,9 +98,9 @@ async def test_worker_listens_at_the_given_address() -> None:
 async def test_unusable_address_is_reported_without_blaming_the_scheduler() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        async with connecting.scheduler("tcp://127.0.0.1:0") as serving:
+        async with connections.scheduler("tcp://127.0.0.1:0") as serving:
             for place in (Place("127.0.0.1", port), Place("192.0.2.1")):
-                standing = connecting.worker(serving.address, "h1", WorkersHost(), listen=place)
+                standing = connections.worker(serving.address, "h1", WorkersHost(), listen=place)
                 with pytest.raises(InputError, match=f"cannot listen at {place.name}"):
                     async with standing:
                         pass
@@ -109,18 +109,18 @@ async def test_unusable_address_is_reported_without_blaming_the_scheduler() -> N
 async def test_a_scheduler_that_says_nothing_is_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connecting, "CONNECT_S", 1.0)
+    monkeypatch.setattr(connections, "CONNECT_S", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
         with pytest.raises(InputError, match="accepts connections but does not answer"):
-            async with asyncio.timeout(30), connecting.connected(address, None):
+            async with asyncio.timeout(30), connections.connected(address, None):
                 pass
 
 
 async def test_idle_worker_hardly_wakes_up() -> None:
     async with (
-        connecting.scheduler("tcp://127.0.0.1:0") as serving,
-        connecting.worker(serving.address, "h1", WorkersHost()) as standing,
+        connections.scheduler("tcp://127.0.0.1:0") as serving,
+        connections.worker(serving.address, "h1", WorkersHost()) as standing,
     ):
         callbacks = standing.periodic_callbacks
         assert "heartbeat" in callbacks and "profile" not in callbacks
@@ -135,10 +135,10 @@ async def test_a_scheduler_and_its_workers_meet_over_ipv6_too() -> None:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
         pytest.skip("this computer has no IPv6")
-    async with connecting.scheduler("tcp://[::1]:0") as serving:
+    async with connections.scheduler("tcp://[::1]:0") as serving:
         assert serving.address.startswith("tcp://[::1]:")
-        standing = connecting.worker(serving.address, "h1", WorkersHost())
-        async with standing as worker, connecting.connected(serving.address, None) as known:
+        standing = connections.worker(serving.address, "h1", WorkersHost())
+        async with standing as worker, connections.connected(serving.address, None) as known:
             assert worker.address.startswith("tcp://[::1]:")
             assert await known.hosts() == {"h1": worker.address}
 
@@ -149,15 +149,15 @@ async def test_a_worker_does_not_guess_where_it_listens_if_there_is_no_way_to_th
     with pytest.raises(
         InputError, match=r"there is no route to the scheduler at tcp://no\.invalid:1"
     ):
-        async with connecting.worker("tcp://no.invalid:1", "h1", WorkersHost()):
+        async with connections.worker("tcp://no.invalid:1", "h1", WorkersHost()):
             pass
 
 
 async def test_a_controller_waits_for_more_hosts_than_dask_has_requests_by_itself() -> None:
     allow_many()
     async with (
-        connecting.scheduler("tcp://127.0.0.1:0") as serving,
-        connecting.connected(serving.address, None) as known,
+        connections.scheduler("tcp://127.0.0.1:0") as serving,
+        connections.connected(serving.address, None) as known,
     ):
         names = [f"host-{number}" for number in range(520)]
         queues = await asyncio.gather(*(Queue(name, client=known._client) for name in names))
@@ -184,7 +184,7 @@ def test_a_process_that_hosts_meet_at_may_have_as_many_connections_as_the_system
 
 
 async def test_a_worker_whose_scheduler_is_gone_says_so_and_ends_with_a_fault() -> None:
-    async with connecting.scheduler("tcp://127.0.0.1:0") as serving:
+    async with connections.scheduler("tcp://127.0.0.1:0") as serving:
         words = ("worker", "--name", "h1", serving.address)
         program = Path(sys.executable).with_name("tare")
         process = await create_subprocess_exec(program, *words, stdout=PIPE, stderr=PIPE)

@@ -19,7 +19,7 @@ from tare.events import (
     Preflight,
     RunStarted,
 )
-from tare.fleet.dealing import Way
+from tare.fleet.assignment import Way
 from tare.fleet.merging import Merger
 from tare.run.catalog import build_catalog
 from tare.study.reading.load import load_study

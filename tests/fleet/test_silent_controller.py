@@ -16,7 +16,7 @@ from processes import of_state
 from tare.cli.ending import decide_on
 from tare.events import read_fold
 from tare.fleet.command import ClusterChoice, resume_on_cluster
-from tare.fleet.hosts_part import _Attempt
+from tare.fleet.worker_task import _Attempt
 from tare.fleet.wire import Assignment, Block
 from tare.run.catalog import build_catalog
 from tare.study.reading.load import load_study
@@ -30,7 +30,7 @@ async def test_killed_controller_leaves_nothing_and_its_run_resumes(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("TARE_LOCKS", str(tmp_path / "locks"))
     # Longer than the controller is silent while it is there.
-    monkeypatch.setattr("tare.fleet.hosts_part.SILENCE_S", 8.0)
+    monkeypatch.setattr("tare.fleet.worker_task.SILENCE_S", 8.0)
     out, path = tmp_path / "run", study_file(tmp_path, 2)
     path.write_text(path.read_text().replace("duration: 0.1", "duration: 2"))
     async with cluster("h1") as (address, _):

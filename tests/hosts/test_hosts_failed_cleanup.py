@@ -12,7 +12,7 @@ import pytest
 from hosts.hosts_sshd import HERE, Sshd
 from tare.errors import MachineFault
 from tare.hosts import Ledger, start_owned
-from tare.hosts.begun import begun
+from tare.hosts.shielded import begun
 from tare.hosts.contract import Host
 from tare.hosts.ledger.cleanup import clean
 from tare.hosts.ledger.ledger import Entry, ledger_path

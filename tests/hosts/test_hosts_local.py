@@ -12,7 +12,7 @@ import pytest
 
 from tare.errors import InputError, MachineFault
 from tare.hosts import Host, Ledger, LocalHost, clean, host_lock, start_owned
-from tare.hosts.grants import granted_cpus
+from tare.hosts.granted_cpus import granted_cpus
 from tare.hosts.processes import find_by_token, start_time
 
 HOST = LocalHost()

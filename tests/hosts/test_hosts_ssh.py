@@ -13,7 +13,7 @@ import pytest
 from hosts.hosts_sshd import Sshd, Way, free_port, make_key
 from tare.errors import InputError, MachineFault
 from tare.hosts.ssh.host import SshHost
-from tare.hosts.ssh.through import not_reached
+from tare.hosts.ssh.login_faults import not_reached
 
 
 async def test_refused_connection_is_reported(sshd: Sshd, agent_program: Path) -> None:

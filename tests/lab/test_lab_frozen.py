@@ -17,7 +17,7 @@ from tare.hosts.ssh.connect import log_in
 from tare.lab.command import Places
 from tare.lab.heartbeat import cpu_times, stopped, stopped_cpus
 from tare.lab.host import ssh_options
-from tare.lab.seed import make_keys
+from tare.lab.host_files import make_keys
 
 TESTS = Path(__file__).resolve().parents[1]
 STAT = """\

@@ -21,7 +21,7 @@ from tare.lab.host import ssh_options
 from tare.lab.image import SBIN, LabImage, build_lab_image, make_file_system
 from tare.lab.options import GIB, MIB, LabOptions
 from tare.lab.outer import Outer
-from tare.lab.seed import Keys, initramfs, make_keys
+from tare.lab.host_files import Keys, initramfs, make_keys
 from tare.platforms.contract import Context
 from tare.platforms.host_hypervisor import hypervisors_of
 from tare.registry import installed

@@ -19,9 +19,9 @@ from tare.lab.host import check_room, ssh_options, verify
 from tare.lab.image import LabImage, make_file_system
 from tare.lab.options import GIB, MIB, LabOptions
 from tare.lab.packages import PackageFile, needed, parse_uris
-from tare.lab.seed import initramfs, make_keys
+from tare.lab.host_files import initramfs, make_keys
 from tare.lab.tree import _extract, aliases, dependencies, place
-from tare.platforms.qemu.carrier import is_of
+from tare.platforms.qemu.guest_process import is_of
 from tare.study.model.lab_nodes import Uneven, cpus_by_node, node_of_each
 
 IMAGE = LabImage(Path("/cache/labs/x"), "x", "6.1", "4.17", {}, ("virtio",), True, 0.0)

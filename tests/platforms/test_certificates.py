@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.errors import InputError
-from tare.platforms import tables
-from tare.platforms.certificates.hiding import (
+from tare.platforms import reference
+from tare.platforms.certificates.redaction import (
     HIDDEN,
     NAMED,
     hidden,
@@ -212,12 +212,12 @@ def test_the_page_counts_what_was_sent_and_calls_it_self_reported() -> None:
     about = certificate().model_copy(
         update={"options": {"accelerator": "kvm"}, "build": {"<b>": "1"}}
     )
-    page = tables.render(platforms, (about,))
+    page = reference.render(platforms, (about,))
     lines = [line for line in page.splitlines() if "self-reported: 1" in line]
     assert len(lines) == 1
     assert "`qemu` `accelerator: kvm`" in lines[0]
     assert "| `qemu` `accelerator: kvm` | &lt;b> 1 |" in page
-    assert "None was sent yet" in tables.render(platforms, ())
+    assert "None was sent yet" in reference.render(platforms, ())
 
 
 @pytest.mark.parametrize("platform", installed().platforms.values(), ids=lambda each: each.name)

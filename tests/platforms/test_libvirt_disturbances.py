@@ -17,7 +17,7 @@ from platforms.libvirt_embedded import embedded, library
 from tare.events.hypervisor import hypervisor_figures
 from tare.hosts.local import LocalHost
 from tare.platforms.contract import Context, MachineSpec, Shape
-from tare.platforms.libvirt.looks import (
+from tare.platforms.libvirt.disturbances import (
     OPERATIONS,
     PAUSED,
     RESUMED,

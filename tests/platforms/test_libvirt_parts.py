@@ -32,7 +32,7 @@ from tare.platforms.libvirt.domain import (
 from tare.platforms.libvirt.options import PERIOD_US, LibvirtOptions
 from tare.platforms.libvirt.platform import Libvirt
 from tare.platforms.linux.network import Link
-from tare.platforms.qemu.lacking import lacking_switches
+from tare.platforms.qemu.unmet_settings import lacking_switches
 
 FILES = Files(Path("/k"), Path("/i"), Path("/a.sock"), Path("/c.sock"), disk=Path("/d&<.img"))
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="libvirt's system driver needs root")

@@ -22,7 +22,7 @@ from tare.platforms.live.medium import certificate_file, make_medium, read_mediu
 from tare.platforms.live.options import ANY, LiveOptions
 from tare.platforms.live.platform import BareLive, dials
 from tare.platforms.vendors.options import CallbackAddress
-from tare.testing.dialling import LocalGuest
+from tare.testing.simulated_guest import LocalGuest
 
 BOOTED = Prepared(kernel="", digest="", cached=True, took_s=0.0)
 SHAPE = Shape(vcpus=1, memory=1 << 30)

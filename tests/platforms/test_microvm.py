@@ -30,7 +30,7 @@ from tare.platforms.microvm.firecracker import Firecracker, FirecrackerOptions
 from tare.platforms.microvm.machine import Files
 from tare.platforms.microvm.platform import Guest, version_in
 from tare.platforms.network import Link
-from tare.platforms.qemu.confined import Confinement
+from tare.platforms.qemu.confinement import Confinement
 
 PLAYED = Path(__file__).with_name("microvm_played.py")
 ROOT = os.geteuid() == 0

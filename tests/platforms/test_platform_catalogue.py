@@ -11,7 +11,7 @@ from tare.hosts import Ledger, LocalHost
 from tare.images.cache import default_cache
 from tare.platforms.contract import Context
 from tare.platforms.doctor import examine_tracing
-from tare.platforms.tables import PAGE, Row, render, rows
+from tare.platforms.reference import PAGE, Row, render, rows
 from tare.platforms.vendors.offer import keeps_general
 from tare.registry import installed
 from tare.run.reference import platform_tables

@@ -16,7 +16,7 @@ from tare.platforms.incus.options import IncusOptions
 from tare.platforms.incus.platform import Incus
 from tare.platforms.libvirt.options import LibvirtOptions
 from tare.platforms.libvirt.platform import Libvirt
-from tare.platforms.qemu.harmless import host_arguments
+from tare.platforms.qemu.argument_safety import host_arguments
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 

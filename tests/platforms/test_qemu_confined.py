@@ -19,7 +19,7 @@ from tare.images.cache import default_cache
 from tare.platforms.contract import Context, MachineSpec, Shape
 from tare.platforms.linux.sockets import reached
 from tare.platforms.qemu.command import PROGRAM, SANDBOX, Places, command, kernel_arguments
-from tare.platforms.qemu.confined import Confinement, confinement, groups_of, prove_confined
+from tare.platforms.qemu.confinement import Confinement, confinement, groups_of, prove_confined
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu, launch
 from tare.platforms.qemu.qmp import Monitor

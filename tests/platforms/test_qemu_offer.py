@@ -16,7 +16,7 @@ from tare.errors import InputError
 from tare.hosts import Completed, Ledger, LocalHost
 from tare.platforms.contract import Context
 from tare.platforms.qemu.command import PROGRAM, device_types, without_name
-from tare.platforms.qemu.lacking import lacking_here
+from tare.platforms.qemu.unmet_settings import lacking_here
 from tare.platforms.qemu.offer import DEVICES, Offer, offer_of
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu

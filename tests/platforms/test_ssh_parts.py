@@ -26,7 +26,7 @@ from tare.hosts import Completed, Ledger, LocalHost
 from tare.hosts.ssh.host import SshHost
 from tare.images.cache import default_cache
 from tare.platforms.contract import Context, Shape
-from tare.platforms.qemu.carrier import find_carrier, is_of, vcpus_among
+from tare.platforms.qemu.guest_process import find_carrier, is_of, vcpus_among
 from tare.platforms.ssh.inspection import UNKNOWN_STEAL, Look, look, uncontrolled
 from tare.platforms.ssh.options import ANY, SshArmOptions
 from tare.platforms.ssh.platform import Ssh

@@ -24,7 +24,7 @@ from tare.platforms.vendors.configuration import configuration_image
 from tare.platforms.vendors.options import CallbackAddress
 from tare.platforms.vendors.tls import own_certificate
 from tare.run.lifecycle.session import agent_path
-from tare.testing.dialling import LocalGuest
+from tare.testing.simulated_guest import LocalGuest
 
 ANYWHERE = CallbackAddress("127.0.0.1", 0)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from platforms.guest_networks import Card, GuestNetworks
 from tare.platforms.vendors.configuration import read_configuration
-from tare.testing.dialling import LocalGuest
+from tare.testing.simulated_guest import LocalGuest
 
 CALL_S = 60.0
 

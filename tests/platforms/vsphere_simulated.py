@@ -25,7 +25,7 @@ from tare.images.cache import default_cache
 from tare.platforms.vendors.configuration import read_configuration
 from tare.platforms.vsphere.inventory import all_of
 from tare.platforms.vsphere.options import VsphereOptions
-from tare.testing.dialling import LocalGuest
+from tare.testing.simulated_guest import LocalGuest
 
 SOURCE = Path(__file__).parent / "vsphere_simulator"
 PASSWORD = "planted-vsphere-password"

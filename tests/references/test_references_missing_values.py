@@ -13,7 +13,7 @@ from tare.analysis.data.rundata import RunData
 from tare.analysis.effects.comparison import Comparison
 from tare.events.results import PlatformResult, SkippedPart
 from tare.references.arms import alike, bare_of
-from tare.references.lacking import why_it_did_not_run, why_no_value, why_usable_or_not
+from tare.references.missing_values import why_it_did_not_run, why_no_value, why_usable_or_not
 from tare.references.pairing import PairedTable, set_beside
 from tare.references.published import load_reference
 from tare.references.stated import stated

@@ -19,10 +19,10 @@ from run.run_driving import tare
 from tare.analysis import compare_runs
 from tare.analysis.data.load import run_data
 from tare.analysis.data.settings import Settings
-from tare.analysis.effects.cached import ShownAs
+from tare.analysis.effects.cached_arrays import ShownAs
 from tare.analysis.effects.results import Flag
 from tare.analysis.model import Comparison, RunData
-from tare.analysis.runs.changed import changed
+from tare.analysis.runs.change_verdicts import changed
 from tare.analysis.runs.resource_changes import resource_changes
 from tare.errors import InputError
 from tare.events import Record, fold_records

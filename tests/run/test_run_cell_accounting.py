@@ -28,7 +28,7 @@ from tare.events import (
     RunFinished,
     RunStarted,
 )
-from tare.run.lifecycle.account import (
+from tare.run.lifecycle.cell_counts import (
     Account,
     Status,
     account,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tare.run.cells.alive import side_by_side
+from tare.run.cells.liveness import side_by_side
 from tare.run.topologies.cluster.jobs import measured_of
 from tare.workloads.mapreduce.job import Step
 from workloads.workload_kinds import JOBS

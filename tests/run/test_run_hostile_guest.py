@@ -18,7 +18,7 @@ from run.run_hostile import Message, Says, Twist, raw, run_twisted
 from tare.analysis import compare_runs, load_run
 from tare.analysis.data.verify import verify_run
 from tare.report import build_report
-from tare.run.cells import alive
+from tare.run.cells import liveness
 
 NAN = math.nan
 DEEP = "[" * 900 + "]" * 900
@@ -213,7 +213,7 @@ HARMLESS: dict[str, Twist] = {
 
 @pytest.fixture(autouse=True)
 def doubles_have_no_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alive, "LAST_WORDS_S", 0.01)
+    monkeypatch.setattr(liveness, "LAST_WORDS_S", 0.01)
 
 
 @pytest.mark.parametrize("twist", FATAL.values(), ids=FATAL.keys())

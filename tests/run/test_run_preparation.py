@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from tare.run.lifecycle import before_cells
-from tare.run.lifecycle.before_cells import BeforeCells
+from tare.run.lifecycle import early_work
+from tare.run.lifecycle.early_work import BeforeCells
 
 
 async def test_every_waiter_gets_the_libraries_of_one_load(
@@ -23,7 +23,7 @@ async def test_every_waiter_gets_the_libraries_of_one_load(
     async def calibrate() -> None:
         calibrations.append(len(loads))
 
-    monkeypatch.setattr(before_cells, "_load", load)
+    monkeypatch.setattr(early_work, "_load", load)
     work = BeforeCells(calibrate)
     work.begin()
     work.begin()

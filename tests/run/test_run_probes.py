@@ -17,7 +17,7 @@ from tare.agent.series import Series
 from tare.errors import MachineFault, WorkloadFault
 from tare.hosts import LocalHost
 from tare.probes import Probe, ProbedCell, ProbeKind
-from tare.run.cells.alive import ANSWER_S, REMOVED_S
+from tare.run.cells.liveness import ANSWER_S, REMOVED_S
 from tare.run.probes import stack as probing_module
 from tare.run.probes.stack import ProbeStack, added_probes, probing
 

@@ -31,7 +31,7 @@ from tare.events import (
 )
 from tare.platforms.contract import Capabilities, Verdict
 from tare.run.catalog import build_catalog
-from tare.run.lifecycle.account import unfinished
+from tare.run.lifecycle.cell_counts import unfinished
 from tare.run.preflight.arm_facts import recorded, require_still_usable, restored_facts
 from tare.study.model.study import Study
 from tare.study.planning.cells import Batch, Cell

@@ -13,7 +13,7 @@ from run.test_run_session_plans import SEED, TWO_BLOCKS
 from study.test_study_sessions import read
 from tare.events.session_progress import Go, SessionResult
 from tare.run.catalog import build_catalog
-from tare.run.lifecycle.account import account_of_sessions, cells_in_a_block
+from tare.run.lifecycle.cell_counts import account_of_sessions, cells_in_a_block
 from tare.run.lifecycle.folder import RunFolder
 from tare.run.lifecycle.setup import Decision
 from tare.run.sessions.boot_state import boots_by_itself

@@ -28,7 +28,7 @@ from tare.events import (
     SessionStarted,
     fold_records,
 )
-from tare.run.lifecycle.account import account_of_sessions, cells_in_a_block, unfinished
+from tare.run.lifecycle.cell_counts import account_of_sessions, cells_in_a_block, unfinished
 from tare.run.lifecycle.folder import RunFolder
 from tare.run.preflight.arm_facts import recorded, restored_facts
 from tare.run.sessions import one_session

@@ -9,7 +9,7 @@ import pytest
 from run.run_driving import tare
 from tare.errors import InputError
 from tare.run.catalog import build_catalog
-from tare.run.lifecycle.account import nothing_compared
+from tare.run.lifecycle.cell_counts import nothing_compared
 from tare.study.reading.load import load_study
 
 PLANTED = "correct-horse-battery"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.study.planning.order import balanced, williams
+from tare.study.planning.arm_order import balanced, williams
 
 
 @pytest.mark.parametrize("size", range(1, 10))

@@ -420,7 +420,7 @@ def _history_of(runs: Sequence[RunData]) -> list[Path]:
 
     There are none where the two runs are of different hosts or studies.
     """
-    from tare.analysis.effects.resolving import SAME_HOST
+    from tare.analysis.effects.detectable import SAME_HOST
     from tare.run.lifecycle.known_runs import is_there, known_runs, names_of_hosts
 
     first, second = runs

@@ -213,7 +213,7 @@ def end(directory: Path, finished: RunFinished | Waiting | None, cluster: str = 
     """
     from tare.analysis.topics.kernels import different_kernels
     from tare.events.chain import read_seal
-    from tare.run.lifecycle.account import summary_lines
+    from tare.run.lifecycle.cell_counts import summary_lines
     from tare.run.lifecycle.folder import RunFolder
     from tare.study.planning.blocks import SMOKE_RUN
 

@@ -223,14 +223,14 @@ def scheduler(
         require_dashboard(dashboard)
     import asyncio
 
-    from tare.fleet import connecting
+    from tare.fleet import connections
     from tare.fleet.servers import allow_many
 
     allow_many()
 
     async def serve() -> None:
         security = security_of(address, ca, cert, key)
-        async with connecting.scheduler(address, security, dashboard) as serving:
+        async with connections.scheduler(address, security, dashboard) as serving:
             print(f"the scheduler listens at {serving.address}", flush=True)
             warn_if_open(serving.address)
             await serving.finished()
@@ -277,7 +277,7 @@ def worker(
     import asyncio
     import socket
 
-    from tare.fleet import connecting
+    from tare.fleet import connections
 
     known_as = name or (socket.gethostname() if host == "local" else host)
     offered = _host(host, hosts, _cpus(cpus))
@@ -285,7 +285,7 @@ def worker(
 
     async def serve() -> None:
         security = security_of(address, ca, cert, key)
-        async with connecting.worker(address, known_as, offered, security, at) as serving:
+        async with connections.worker(address, known_as, offered, security, at) as serving:
             listens = f", and listens at {serving.address}" if listen else ""
             print(f"this worker offers {known_as} at {address}{listens}", flush=True)
             warn_if_open(serving.address)
@@ -304,7 +304,7 @@ def _host(name: str, file: Path | None, cpus: list[int]) -> WorkersHost:
     Raises:
         InputError: The hosts file does not have it.
     """
-    from tare.fleet.connecting import keep_to
+    from tare.fleet.connections import keep_to
     from tare.fleet.servers import WorkersHost
     from tare.study.reading.hosting import ALWAYS, HostSpec
     from tare.study.reading.hosts_file import load_hosts

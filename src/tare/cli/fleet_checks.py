@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tare.errors import InputError
 
 if TYPE_CHECKING:
-    from tare.fleet.connecting import Place
+    from tare.fleet.connections import Place
 
 MAKING = "see `tare help fleet` for how to make them"
 
@@ -63,7 +63,7 @@ def listening_place(text: str) -> Place | None:
     Raises:
         InputError: It is not an address of this computer.
     """
-    from tare.fleet.connecting import Place
+    from tare.fleet.connections import Place
 
     if not text:
         return None

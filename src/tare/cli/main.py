@@ -193,7 +193,7 @@ def plan(
     """
     import asyncio
 
-    from tare.cli.resolving import resolvable_differences
+    from tare.cli.detectable import resolvable_differences
     from tare.run.lifecycle.folder import open_folder
     from tare.run.preflight.cache_wait import announced
     from tare.run.preflight.planning import headlines_of, plan_here, plan_json, show_plan
@@ -214,7 +214,7 @@ def plan(
         print_line(f"  {sentence}")
     if pilot is not None:
         from tare.analysis import load_run
-        from tare.cli.resolving import advice_for
+        from tare.cli.detectable import advice_for
         from tare.report import render_advice
 
         advice = advice_for(wanted, load_run(pilot))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from tare.fleet.faults import ClusterGone, HostGone, PartFailed, PartRefused
-from tare.fleet.hosts_part import run_part
+from tare.fleet.worker_task import run_part
 from tare.fleet.wire import FROM_HOST, Assignment, FromHost, Inbox, Message, Notice, StillThere
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from tare.errors import InputError
 from tare.events import Fold, RunFinished, RunResumed, RunStarted, read_fold
 from tare.fleet.cluster import Cluster, Task
 from tare.fleet.controller import Controller, FleetSetup
-from tare.fleet.dealing import Deal, Dealing, Lockstep, Way
-from tare.fleet.hosts_part import run_part
+from tare.fleet.assignment import Deal, Dealing, Lockstep, Way
+from tare.fleet.worker_task import run_part
 from tare.fleet.labs import are_labs, how_many, require_labs_of
 from tare.fleet.retrying import Pauses
 from tare.outputs import put_for_user
@@ -75,7 +75,7 @@ async def cluster_of(choice: ClusterChoice, study: Study) -> AsyncIterator[Clust
         InputError: It does not exist, or it cannot run the study.
     """
     # Imported here, because only this needs Dask.
-    from tare.fleet.connecting import connected, local_labs
+    from tare.fleet.connections import connected, local_labs
 
     _require_shareable(study)
     if are_labs(choice.address):

@@ -22,9 +22,9 @@ from tare.events import (
     RunFinished,
     RunStarted,
 )
-from tare.fleet.account import Measured, ended_on, newly_failed, shared_account
+from tare.fleet.shared_cells import Measured, ended_on, newly_failed, shared_account
 from tare.fleet.cluster import Attempt, Cluster
-from tare.fleet.dealing import Dealing, Way
+from tare.fleet.assignment import Dealing, Way
 from tare.fleet.faults import (
     ClusterGone,
     HostGone,
@@ -35,7 +35,7 @@ from tare.fleet.faults import (
 )
 from tare.fleet.merging import HostPart, Merger
 from tare.fleet.retrying import Pauses, Retries, failure_text, why_given_up
-from tare.fleet.shipping import receive
+from tare.fleet.file_transfer import receive
 from tare.fleet.wire import (
     Assignment,
     Block,
@@ -48,7 +48,7 @@ from tare.fleet.wire import (
     Notice,
     Progress,
 )
-from tare.run.lifecycle.account import Status, require_worth, run_finished
+from tare.run.lifecycle.cell_counts import Status, require_worth, run_finished
 from tare.run.lifecycle.folder import RunFolder, resume_command
 from tare.run.lifecycle.interrupt import listening
 from tare.run.lifecycle.session import new_run_id

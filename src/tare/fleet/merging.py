@@ -26,7 +26,7 @@ from tare.events import (
     RunStarted,
     Skipped,
 )
-from tare.fleet.dealing import Way, blocks_in_all
+from tare.fleet.assignment import Way, blocks_in_all
 from tare.run.lifecycle.resume_checks import differing_hosts
 from tare.study.model.study import Study
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tare.errors import MachineFault
-from tare.hosts.begun import begun
+from tare.hosts.shielded import begun
 from tare.hosts.contract import Host, Process
 from tare.hosts.ledger.ledger import Entry, Ledger
 from tare.hosts.ledger.undoing import Undo

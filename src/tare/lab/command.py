@@ -9,7 +9,7 @@ from pathlib import Path
 from tare.lab.emulator import EAGER_FPU, NO_AVX, Emulator, node_arguments, topology_arguments
 from tare.lab.image import LabImage
 from tare.lab.options import CPU_MODEL, MIB, LabOptions
-from tare.platforms import counted_time as counting
+from tare.platforms import instruction_time as counting
 from tare.platforms.qemu.command import SANDBOX
 
 PROGRAM = "qemu-system-x86_64"

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 from tare.errors import HostFroze, InputError, MachineFault, TareError
 from tare.hosts import Host
-from tare.hosts.begun import begun
+from tare.hosts.shielded import begun
 from tare.hosts.programs import how_to_install
 from tare.hosts.ssh.host import SshHost
 from tare.hosts.ssh.options import SshOptions
@@ -28,9 +28,9 @@ from tare.lab.memory import require_memory
 from tare.lab.options import GIB, MIB, Hypervisor, LabOptions
 from tare.lab.outer import Outer
 from tare.lab.own_xen import with_own_xen
-from tare.lab.seed import Keys, initramfs, make_keys
+from tare.lab.host_files import Keys, initramfs, make_keys
 from tare.platforms.contract import Context
-from tare.platforms.qemu.confined import Confinement, prove_confined
+from tare.platforms.qemu.confinement import Confinement, prove_confined
 from tare.programs import QEMU
 
 BOOT_S = 240.0

@@ -13,7 +13,7 @@ from typing import Any
 from tare.errors import HostFroze, MachineFault, TareError
 from tare.hosts import Host, Ledger, OwnedProcess, start_owned
 from tare.lab.command import Places
-from tare.lab.seed import FAILED, READY
+from tare.lab.host_files import FAILED, READY
 from tare.platforms.linux.console import Console
 from tare.platforms.linux.sockets import reached
 from tare.platforms.qemu.qmp import Monitor

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from tare.errors import InputError, TareError, heard
 from tare.hosts import start_owned
-from tare.hosts.grants import granted_cpus
+from tare.hosts.granted_cpus import granted_cpus
 from tare.hosts.trace.threads import threads_of
 from tare.platforms.contract import (
     NO_HYPERVISOR,
@@ -50,7 +50,7 @@ from tare.platforms.linux.scheduling import (
     linux_knobs,
     own_policy,
 )
-from tare.platforms.linux.switched import SwitchedOptions
+from tare.platforms.linux.switch_options import SwitchedOptions
 from tare.platforms.linux.toolbox import tree_environment
 from tare.platforms.linux.writes import PROCESS_MACHINE
 from tare.platforms.network import Link

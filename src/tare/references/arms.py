@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.analysis.effects.comparison import Comparison
-from tare.references.lacking import why_it_did_not_run
+from tare.references.missing_values import why_it_did_not_run
 from tare.references.published import PublishedArm, Reference
 from tare.references.scenarios import mapping
 from tare.units import format_quantity

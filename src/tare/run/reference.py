@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tare.platforms import tables
+from tare.platforms import reference
 from tare.registry import installed
 from tare.run.catalog import build_catalog
 from tare.run.study_cells import study_table
@@ -29,12 +29,12 @@ def study_schema() -> str:
 
 def platform_tables() -> str:
     """Return the tables of the offers and needs of each platform, as Markdown."""
-    return tables.render(installed().platforms, studies=study_table())
+    return reference.render(installed().platforms, studies=study_table())
 
 
 def generated() -> dict[str, str]:
     """Return the generated files of ``docs/reference/`` by name."""
-    return {"study.md": study_reference(), tables.PAGE: platform_tables()}
+    return {"study.md": study_reference(), reference.PAGE: platform_tables()}
 
 
 def main(folder: Path) -> None:

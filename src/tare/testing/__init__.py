@@ -6,4 +6,4 @@ It needs pytest, which comes with the extra ``testing``: ``pip install 'hypertar
 import pytest
 
 # Before they are loaded, so that a case that fails shows the values in its assertion.
-pytest.register_assert_rewrite("tare.testing.conformance", "tare.testing.refusing")
+pytest.register_assert_rewrite("tare.testing.conformance", "tare.testing.missing_capabilities")

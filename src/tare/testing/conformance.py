@@ -40,9 +40,9 @@ from tare.run.lifecycle.session import agent_path
 from tare.run.topologies.peers import Peer, connected, require_network, started_peer
 from tare.testing.hosts import Elsewhere, second_host
 from tare.testing.machines import SECOND, WORK, Machines, Running
-from tare.testing.refusing import CROWDED, FITS, demanding_plan, lacking
-from tare.testing.remains import remains_in, remains_of
-from tare.testing.talking import NETWORK_S, Kind, exchanges, two_apart
+from tare.testing.missing_capabilities import CROWDED, FITS, demanding_plan, lacking
+from tare.testing.leftovers import remains_in, remains_of
+from tare.testing.connected_machines import NETWORK_S, Kind, exchanges, two_apart
 
 MIB = 1 << 20
 DISK = 48 * MIB

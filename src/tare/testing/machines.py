@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault
 from tare.platforms.contract import SUBJECT, Context, Machine, MachineSpec, Platform, Shape
-from tare.testing.remains import NETWORK, remains_in, remains_of
+from tare.testing.leftovers import NETWORK, remains_in, remains_of
 
 if TYPE_CHECKING:
     from tare.agent.client import Hello, Outcome

@@ -15,7 +15,7 @@ from tare.analysis.effects.arm_summaries import summarise_arm
 from tare.analysis.effects.block_order import BlockOrder, orders, widened
 from tare.analysis.effects.block_positions import places_in_blocks
 from tare.analysis.effects.block_positions import taken_together as place_together
-from tare.analysis.effects.cached import ShownAs, What, cached_notes, shown_names
+from tare.analysis.effects.cached_arrays import ShownAs, What, cached_notes, shown_names
 from tare.analysis.effects.comparison import ArmVerdict, Comparison, Correction
 from tare.analysis.effects.duets import overlaps
 from tare.analysis.effects.estimates import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tare.analysis.data.rundata import RunData
-from tare.analysis.effects.cached import ShownAs, What
+from tare.analysis.effects.cached_arrays import ShownAs, What
 from tare.analysis.effects.pairs import AllPairs
 from tare.analysis.effects.resources import ResourceCost
 from tare.analysis.effects.results import ArmSummary, Effect, Family

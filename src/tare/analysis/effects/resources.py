@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tare.analysis.data.grouping import Measured
 from tare.analysis.data.settings import Settings
 from tare.analysis.effects.block_order import orders, widened
-from tare.analysis.effects.cached import ShownAs, What, is_cache
+from tare.analysis.effects.cached_arrays import ShownAs, What, is_cache
 from tare.analysis.effects.estimates import Pair, estimate_all
 from tare.analysis.effects.results import Each, Effect, Interval, Key, VerdictWord
 from tare.analysis.effects.sequence import in_sequence

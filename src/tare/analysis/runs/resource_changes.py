@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tare.analysis.effects.cached import ShownAs, What
+from tare.analysis.effects.cached_arrays import ShownAs, What
 from tare.analysis.effects.resources import (
     ORDER,
     ResourceCost,
@@ -21,7 +21,7 @@ from tare.analysis.effects.resources import (
 )
 from tare.analysis.effects.results import Effect, Interval, VerdictWord
 from tare.analysis.effects.verdict import LEVEL
-from tare.analysis.runs.changed import Changed
+from tare.analysis.runs.change_verdicts import Changed
 from tare.analysis.runs.run_changes import SPOILS, hidden_by_clock
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.meta_analysis import Shift, mean_shift

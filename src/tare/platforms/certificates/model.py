@@ -1,7 +1,7 @@
 """The file that ``tare certify`` writes, and what its results are by its own events.
 
 Everything in it is either a number, a word of a fixed list, or a text that was looked through for
-names and secrets (:mod:`tare.platforms.certificates.hiding`). Whoever wrote the file may have
+names and secrets (:mod:`tare.platforms.certificates.redaction`). Whoever wrote the file may have
 written anything: it is *self-reported*. A check sees that it agrees with itself.
 """
 

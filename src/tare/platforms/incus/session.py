@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tare.errors import InputError, MachineFault, TareError
-from tare.hosts.carried import carried_socket
+from tare.hosts.forwarded_socket import carried_socket
 from tare.hosts.contract import Host
 from tare.platforms.incus.client import Answer, Client, ended
 from tare.platforms.incus.options import ON_THE_HOST, client_certificate

@@ -15,7 +15,7 @@ from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient, Hello
 from tare.errors import MachineFault, TareError
 from tare.hosts import Host, Ledger, OwnedProcess
-from tare.hosts.begun import begun
+from tare.hosts.shielded import begun
 from tare.hosts.control_groups import CGROUPS
 from tare.hosts.processes import stat_fields
 from tare.hosts.trace.threads import run_delay, threads_of

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault, TareError
 from tare.hosts import OwnedProcess, start_owned
-from tare.hosts.begun import begun
+from tare.hosts.shielded import begun
 from tare.hosts.trace.threads import run_delay, threads_of
 from tare.platforms.contract import Context, Machine
 from tare.platforms.guest_hello import first_hello, last_line

@@ -24,7 +24,7 @@ from tare.platforms.microvm.api import VmmApi
 from tare.platforms.microvm.machine import Files, Launch, MicroVmMachine, run_script
 from tare.platforms.microvm.platform import CID, KVM, Guest, MicroVm
 from tare.platforms.network import Link
-from tare.platforms.qemu.confined import TUN, Confinement, confined_as, confinement
+from tare.platforms.qemu.confinement import TUN, Confinement, confined_as, confinement
 from tare.programs import Program
 
 CLOUD_HYPERVISOR = Program(

@@ -23,7 +23,7 @@ from tare.platforms.microvm.api import VmmApi
 from tare.platforms.microvm.machine import Files, Launch, MicroVmMachine
 from tare.platforms.microvm.platform import CID, Guest, MicroVm
 from tare.platforms.network import Link
-from tare.platforms.qemu.confined import Confinement, unused_uid
+from tare.platforms.qemu.confinement import Confinement, unused_uid
 from tare.programs import Program
 
 FIRECRACKER = Program(("firecracker",), "virtual machines (platform firecracker)", {})

@@ -34,7 +34,7 @@ from tare.platforms.contract import (
     Verdict,
     Write,
 )
-from tare.platforms.counted_time import LINUX as COUNTED
+from tare.platforms.instruction_time import LINUX as COUNTED
 from tare.platforms.linux.backed_disk import backed_disk
 from tare.platforms.linux.booting import image_for, prepared_by
 from tare.platforms.linux.disk import LABEL
@@ -46,7 +46,7 @@ from tare.platforms.microvm.machine import PORT, Files, Launch, MicroVmMachine, 
 from tare.platforms.network import Link
 from tare.platforms.qemu import kvm_memory
 from tare.platforms.qemu import kvm_trial as trial
-from tare.platforms.qemu.confined import Confinement
+from tare.platforms.qemu.confinement import Confinement
 from tare.programs import TASKSET, Program
 
 KVM = Path("/dev/kvm")

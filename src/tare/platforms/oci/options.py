@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from tare.platforms.linux.scheduling import LinuxOptions
-from tare.platforms.linux.switched import SwitchedOptions
+from tare.platforms.linux.switch_options import SwitchedOptions
 from tare.platforms.oci.seccomp import SeccompName
 
 

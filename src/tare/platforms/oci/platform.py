@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from tare.errors import InputError, heard
 from tare.hosts import start_owned
 from tare.hosts.contract import Host
-from tare.hosts.grants import granted_cpus
+from tare.hosts.granted_cpus import granted_cpus
 from tare.hosts.programs import how_to_install
 from tare.hosts.trace.threads import threads_of
 from tare.platforms.contract import (

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.errors import MachineFault
 from tare.hosts import start_owned
-from tare.hosts.grants import granted_cpus
+from tare.hosts.granted_cpus import granted_cpus
 from tare.plaintext import plain_line
 from tare.platforms.linux.process_cost import tree_cost
 from tare.platforms.linux.process_machine import (

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tare.images.guest_image import GuestImage
-from tare.platforms import counted_time as counting
+from tare.platforms import instruction_time as counting
 from tare.platforms.contract import Shape
 from tare.platforms.linux.disk import LABEL
 from tare.platforms.network import Link

@@ -9,7 +9,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from tare.platforms.linux.backed_disk import BACKINGS, Backing
-from tare.platforms.linux.cpu_places import EmulatorCpus, cpus_in_words
+from tare.platforms.linux.thread_cpus import EmulatorCpus, cpus_in_words
 from tare.study.model.platform_options import PlatformOptions
 
 MICROVM = "microvm"

@@ -43,7 +43,7 @@ WITHOUT_KVM = (
 """What to do if KVM is there but runs no guest."""
 
 Around = Callable[[Sequence[str], Sequence[Path]], list[str]]
-"""As :meth:`tare.platforms.qemu.confined.Confinement.around`."""
+"""As :meth:`tare.platforms.qemu.confinement.Confinement.around`."""
 
 _TCG = "TCGTCGTCGTCG"
 

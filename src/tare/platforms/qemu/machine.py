@@ -14,7 +14,7 @@ from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
 from tare.hosts import Host
-from tare.platforms import counted_time as counting
+from tare.platforms import instruction_time as counting
 from tare.platforms.contract import Context, MachineSpec, Shape
 from tare.platforms.linux.backed_disk import backed_disk
 from tare.platforms.linux.disk import OwnDisk
@@ -22,7 +22,7 @@ from tare.platforms.linux.scheduling import Scheduled
 from tare.platforms.linux.sockets import reached
 from tare.platforms.linux.vmm_machine import GONE_S, VmmMachine
 from tare.platforms.qemu.command import Places, without_name
-from tare.platforms.qemu.confined import Confinement, prove_confined
+from tare.platforms.qemu.confinement import Confinement, prove_confined
 from tare.platforms.qemu.disk import moved, prove_disk, require_bus
 from tare.platforms.qemu.enlightenments import contradiction
 from tare.platforms.qemu.features import prove_features

@@ -44,11 +44,11 @@ from tare.platforms.linux.writes import FOLDER, GROUPS, NETWORK, PROCESS, SETTIN
 from tare.platforms.qemu import kvm_memory, nested, nic
 from tare.platforms.qemu import kvm_trial as probe
 from tare.platforms.qemu.command import PROGRAM, Places, command, kernel_arguments, trial
-from tare.platforms.qemu.confined import KVM, TUN, confined_as, confinement
+from tare.platforms.qemu.confinement import KVM, TUN, confined_as, confinement
 from tare.platforms.qemu.disk_options import MICROVM
-from tare.platforms.qemu.harmless import passed_on
+from tare.platforms.qemu.argument_safety import passed_on
 from tare.platforms.qemu.huge_pages import require_whole_pages
-from tare.platforms.qemu.lacking import lacking_here
+from tare.platforms.qemu.unmet_settings import lacking_here
 from tare.platforms.qemu.machine import QemuMachine, fits_socket
 from tare.platforms.qemu.microvm import frequency_words
 from tare.platforms.qemu.nic import link_of, take_function

@@ -12,13 +12,13 @@ from tare.agent.client import Hello
 from tare.errors import TareError
 from tare.hosts import Host
 from tare.hosts.address_pair import AddressPair
-from tare.hosts.begun import begun
+from tare.hosts.shielded import begun
 from tare.hosts.trace.threads import run_delay, threads_of
 from tare.platforms.contract import Machine
 from tare.platforms.existing_network import Joining
 from tare.platforms.linux.process_cost import vcpu_cost
 from tare.platforms.linux.process_machine import ProcessMachine, any_stopped
-from tare.platforms.qemu.carrier import Carrier
+from tare.platforms.qemu.guest_process import Carrier
 
 
 class SshMachine(Machine):

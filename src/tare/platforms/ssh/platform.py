@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import start_owned
 from tare.hosts.address_pair import AddressPair
-from tare.hosts.grants import granted_cpus
+from tare.hosts.granted_cpus import granted_cpus
 from tare.hosts.ledger.nested import AFAR
 from tare.hosts.same_machine import SAME, running_machine
 from tare.hosts.trace.threads import threads_of
@@ -44,7 +44,7 @@ from tare.platforms.linux.process_machine import (
 )
 from tare.platforms.linux.scheduling import Scheduled
 from tare.platforms.linux.toolbox import tree_environment
-from tare.platforms.qemu.carrier import find_carrier
+from tare.platforms.qemu.guest_process import find_carrier
 from tare.platforms.scheduling import NOTHING
 from tare.platforms.ssh.connection import UNDOERS, Reached, reached
 from tare.platforms.ssh.inspection import Look, look, uncontrolled

@@ -13,7 +13,7 @@ from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
 from tare.events.hypervisor import HypervisorFigures
 from tare.hosts.address_pair import AddressPair
-from tare.hosts.begun import begun
+from tare.hosts.shielded import begun
 from tare.platforms.contract import Machine
 from tare.platforms.existing_network import Joining, own_address
 from tare.platforms.guest_hello import first_hello

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tare.platforms import counted_time as counting
+from tare.platforms import instruction_time as counting
 from tare.platforms.contract import MachineSpec
 from tare.platforms.linux.disk import LABEL
 from tare.platforms.network import Link

@@ -16,7 +16,7 @@ from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
 from tare.hosts import OwnedProcess, start_owned
-from tare.hosts.begun import begun
+from tare.hosts.shielded import begun
 from tare.platforms.contract import Below, Context, HypervisorVcpus, Machine, MachineSpec, created
 from tare.platforms.guest_hello import first_hello, last_line
 from tare.platforms.linux.console import Console

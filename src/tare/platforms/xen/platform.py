@@ -31,7 +31,7 @@ from tare.platforms.contract import (
     undo_setting,
 )
 from tare.platforms.linux.booting import image_for, prepared_by
-from tare.platforms.linux.cpu_places import lacking_cpus
+from tare.platforms.linux.thread_cpus import lacking_cpus
 from tare.platforms.linux.tickless import require_tickless, tickless_arguments, tickless_cpus
 from tare.platforms.linux.writes import PROCESS_MACHINE
 from tare.platforms.xen import output as xen_output

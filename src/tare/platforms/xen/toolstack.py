@@ -9,7 +9,7 @@ from typing import Any
 from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Completed, Host
 from tare.hosts.ledger.undoing import require_own
-from tare.platforms import counted_time as counting
+from tare.platforms import instruction_time as counting
 from tare.platforms.contract import Resource
 from tare.platforms.xen import output as xen_output
 from tare.platforms.xen.output import Domain

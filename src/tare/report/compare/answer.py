@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from tare.analysis.effects.verdict import LEVEL
 from tare.analysis.model import Comparison, ResourceCost
-from tare.analysis.runs.changed import Changed
+from tare.analysis.runs.change_verdicts import Changed
 from tare.analysis.runs.resource_changes import ResourceChange, resource_changes
 from tare.analysis.statistics.maxt import least_blocks
 from tare.report.figures.palette import Look, looks

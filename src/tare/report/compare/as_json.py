@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tare.analysis.model import Comparison, Effect, Key
-from tare.analysis.runs.changed import Changed, changed
+from tare.analysis.runs.change_verdicts import Changed, changed
 from tare.analysis.runs.run_changes import Pooled, pooled, require_same_baseline
 from tare.report.compare.run_doubts import doubts_of
 from tare.report.page.words import parameters_of

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tare.analysis.model import DECLARED, Comparison, Effect, Key, RunData, as_cost, cost_ends
-from tare.analysis.runs.changed import Changed, changed
+from tare.analysis.runs.change_verdicts import Changed, changed
 from tare.analysis.runs.run_changes import about_two_runs
 from tare.analysis.runs.run_differences import (
     RunDifference,

@@ -24,7 +24,7 @@ from tare.analysis.model import (
     ResourceName,
 )
 from tare.analysis.statistics.maxt import least_blocks
-from tare.references.lacking import why_it_did_not_run
+from tare.references.missing_values import why_it_did_not_run
 from tare.report.figures.palette import Look
 from tare.report.figures.svg import legible
 from tare.report.page.words import (

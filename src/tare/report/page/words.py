@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tare.analysis.data.rundata import SUBJECT
-from tare.analysis.effects.cached import ShownAs, What
+from tare.analysis.effects.cached_arrays import ShownAs, What
 from tare.analysis.model import Effect, Key
 from tare.report.figures.svg import legible
 from tare.units import (

@@ -144,15 +144,15 @@ SECTIONS = (
     Entry("tare.report.sections.monitoring:Monitoring", recorded(COUNTERS)),
     Entry("tare.report.sections.hypervisors:Hypervisors", recorded(HYPERVISOR)),
     Entry("tare.report.sources.section:Sources", lambda report: bool(report.references)),
-    Entry("tare.report.sections.lost:Lost"),
+    Entry("tare.report.sections.uncounted:Uncounted"),
     Entry("tare.report.sections.provenance:Provenance"),
     Entry("tare.report.sections.environment:Environment"),
     Entry("tare.report.sections.method:Method"),
-    Entry("tare.report.sections.again:Again"),
+    Entry("tare.report.sections.reproduction:Reproduction"),
 )
 """All of Tare's own sections, in the order of the page."""
 
-PLUGINS_BEFORE = "tare.report.sections.lost:Lost"
+PLUGINS_BEFORE = "tare.report.sections.uncounted:Uncounted"
 """Sections of other packages come before this one."""
 
 

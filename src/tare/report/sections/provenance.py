@@ -16,7 +16,7 @@ from tare.analysis.model import (
     RunData,
 )
 from tare.analysis.topics.kernels import KernelFacts, kernels
-from tare.references.lacking import why_usable_or_not
+from tare.references.missing_values import why_usable_or_not
 from tare.report.figures.svg import legible
 from tare.report.page.data import ReportData
 from tare.report.page.tables import Column, Shown, Table

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from tare.analysis.effects.comparison import Comparison
 from tare.analysis.effects.results import Key
-from tare.references.lacking import why_no_value
+from tare.references.missing_values import why_no_value
 from tare.references.measured import measured_keys
 from tare.references.pairing import PairedTable, describe_column
 from tare.references.scenarios import skipped_in

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from tare.analysis.effects.verdict import LEVEL
 from tare.analysis.model import Comparison, Effect, Key, as_cost, cost_ends
-from tare.analysis.runs.changed import changed
+from tare.analysis.runs.change_verdicts import changed
 from tare.analysis.runs.run_changes import (
     Change,
     about_two_runs,

@@ -19,7 +19,7 @@ from tare.hosts.ledger.settings import held_unaltered
 from tare.platforms.contract import SUBJECT, Context, Machine
 from tare.platforms.host_hypervisor import hypervisor_of
 from tare.probes import ProbedCell
-from tare.run.cells.alive import while_alive
+from tare.run.cells.liveness import while_alive
 from tare.run.cells.cell_context import CellContext
 from tare.run.cells.cell_events import (
     log_failed,
@@ -43,7 +43,7 @@ from tare.run.cells.plausibility import wait_for_settled_clock
 from tare.run.cells.roles import Roles
 from tare.run.cells.tries import Tries
 from tare.run.hosts.cpu_watch import CpuWatch, cpus_of
-from tare.run.lifecycle.before_cells import BeforeCells
+from tare.run.lifecycle.early_work import BeforeCells
 from tare.run.lifecycle.undoers import undoers_of_run
 from tare.run.probes.host_counters import LEAST_COUNTED_S, HostSampler, host_sampler
 from tare.run.probes.stack import added_probes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tare.errors import MachineFault, TareError, WorkloadFault
 from tare.events.cell_facts import NeighbourFacts, PhaseFacts
-from tare.run.cells.alive import ANSWER_S, given_up
+from tare.run.cells.liveness import ANSWER_S, given_up
 from tare.run.cells.plausibility import unmoved
 from tare.workloads import MachineFacts, Metric, Parameters, Workload, fitted
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tare.platforms.contract import Verdict
-from tare.platforms.linux.cpu_places import lacking_cpus
+from tare.platforms.linux.thread_cpus import lacking_cpus
 from tare.registry import installed
 from tare.run.hosts.booted import AS_IT_IS, booted_here, mark_of, marks
 from tare.run.hosts.lab import (

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from tare.events import HostJoined
-from tare.run.lifecycle.account import Account
+from tare.run.lifecycle.cell_counts import Account
 
 LOOK_S = 0.5
 """Seconds between two checks whether the run was asked to stop."""

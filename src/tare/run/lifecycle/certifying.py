@@ -30,7 +30,7 @@ from tare.hosts.ledger.ledger import ledger_path
 from tare.hosts.lock import host_lock
 from tare.outputs import put_for_user
 from tare.plaintext import plain_line
-from tare.platforms.certificates.hiding import (
+from tare.platforms.certificates.redaction import (
     hidden,
     plain_options,
     texts_to_hide,

@@ -26,7 +26,7 @@ from tare.run.cells.placement import OtherHosts, ReadyArm
 from tare.run.cells.plausibility import Clocks
 from tare.run.cells.steps import run_step, steps
 from tare.run.hosts.host_facts import find_caches
-from tare.run.lifecycle.account import (
+from tare.run.lifecycle.cell_counts import (
     Status,
     account,
     failing_arms,
@@ -34,7 +34,7 @@ from tare.run.lifecycle.account import (
     run_finished,
     unfinished,
 )
-from tare.run.lifecycle.before_cells import BeforeCells
+from tare.run.lifecycle.early_work import BeforeCells
 from tare.run.lifecycle.block_schedule import AssignedBlock, Pace, RunPart
 from tare.run.lifecycle.folder import resume_command
 from tare.run.lifecycle.interrupt import StopRequest, listening

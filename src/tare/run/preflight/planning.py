@@ -18,7 +18,7 @@ from tare.events.metric import Kind
 from tare.hosts.local import LocalHost
 from tare.registry import installed
 from tare.run.hosts.assumed import AssumedHost, ExpectedVerdict, assumed_host, expected_verdict
-from tare.run.lifecycle.account import NOTHING_COMPARED, nothing_compared
+from tare.run.lifecycle.cell_counts import NOTHING_COMPARED, nothing_compared
 from tare.run.lifecycle.session import agent_path, inspection_setup
 from tare.run.lifecycle.setup import AssumedGrounds, Grounds
 from tare.run.preflight.capacity import assumed_memory, found_memory, require_room

@@ -16,7 +16,7 @@ from tare.events.parts import ARMS_HOST, host_role, is_host
 from tare.hosts import start_owned
 from tare.platforms.contract import SUBJECT
 from tare.probes import Probe
-from tare.run.cells.alive import given_up
+from tare.run.cells.liveness import given_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tare.errors import TareError
 from tare.events.cell_facts import CellFacts
 from tare.probes import Probe
-from tare.run.cells.alive import ANSWER_S, REMOVED_S
+from tare.run.cells.liveness import ANSWER_S, REMOVED_S
 
 if TYPE_CHECKING:
     from tare.agent.client import Outcome

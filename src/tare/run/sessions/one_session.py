@@ -19,7 +19,7 @@ from tare.events import (
     SessionFinished,
     SessionStarted,
 )
-from tare.run.lifecycle.account import (
+from tare.run.lifecycle.cell_counts import (
     account_of_sessions,
     cells_in_a_block,
     failing_arms,

@@ -21,7 +21,7 @@ from tare.events import (
     SessionFinished,
     Waiting,
 )
-from tare.run.lifecycle.account import account_of_sessions, run_finished
+from tare.run.lifecycle.cell_counts import account_of_sessions, run_finished
 from tare.run.lifecycle.folder import open_event_log
 from tare.run.lifecycle.session import run_session
 from tare.run.lifecycle.setup import Decide, Decision

@@ -44,7 +44,7 @@ from tare.events import (
     SessionFinished,
     Skipped,
 )
-from tare.run.lifecycle.account import NOTHING_COMPARED, nothing_compared
+from tare.run.lifecycle.cell_counts import NOTHING_COMPARED, nothing_compared
 from tare.skips import LeftOut, lines_of
 from tare.study.planning.cells import cell_label, work_words
 from tare.units import format_duration, format_quantity, with_unit

@@ -26,9 +26,9 @@ from tare.study.planning.duets import exchanged, expected_s, in_one_order, paire
 from tare.study.planning.guest_kernels import REALTIME, GuestKernels, KernelChoice, choose_kernel
 from tare.study.planning.host_cpus import Carrier, HostCpus
 from tare.study.planning.memory_held import cached_beyond, little_memory
-from tare.study.planning.order import in_order
+from tare.study.planning.arm_order import in_order
 from tare.study.planning.placement import Unplaceable, place, with_ends
-from tare.study.planning.releasing import release_notes, unfit_release
+from tare.study.planning.release_arms import release_notes, unfit_release
 from tare.study.planning.turns import by_turns
 from tare.units import format_size
 

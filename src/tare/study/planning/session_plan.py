@@ -15,7 +15,7 @@ from pydantic import Field
 
 from tare.study.model.forms import Slug
 from tare.study.planning.blocks import LEAST_BLOCKS, Blocks
-from tare.study.planning.order import williams
+from tare.study.planning.arm_order import williams
 from tare.study.reading.hosting import Part
 from tare.units import Duration
 

@@ -14,7 +14,7 @@ from tare.study.model.scenario import Scenario
 from tare.study.model.sessions import session_faults
 from tare.study.model.shape import Shape
 from tare.study.model.study import Arm, ArmFrame, Catalog, Study, StudyFrame, WorkloadSpec
-from tare.study.planning.releasing import release_faults
+from tare.study.planning.release_arms import release_faults
 from tare.study.planning.turns import faults_at_once
 from tare.study.reading.checking import (
     Findings,

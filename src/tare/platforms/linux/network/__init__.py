@@ -7,11 +7,11 @@ each host has a bridge, and the bridges are joined. See `tare help network`.
 """
 
 from tare.platforms.linux.network.host_network import Isolated, Network, in_namespace
-from tare.platforms.linux.network.spanning import SpanningNetwork, owned_network, spanning_network
+from tare.platforms.linux.network.batch_network import SpanningNetwork, owned_network, spanning_network
 from tare.platforms.linux.network.subnets import Addresses, choose_subnet, free_subnet, networks_in
 from tare.platforms.linux.network.switches import lacking_switch
 from tare.platforms.linux.network.tracking import Tracked, warnings
-from tare.platforms.linux.network.ways import (
+from tare.platforms.linux.network.offered import (
     ALONE,
     UNMADE,
     chosen_way,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tare.agent.client import Outcome
 from tare.errors import InputError, MachineFault, WorkloadFault
 from tare.events.cell_facts import CellFacts
-from tare.run.cells.alive import side_by_side
+from tare.run.cells.liveness import side_by_side
 from tare.run.topologies.cluster.contract import LOGS_S
 from tare.run.topologies.cluster.faults import fault_in, fault_in_logs, lines_of
 from tare.run.topologies.cluster.folder import deletion

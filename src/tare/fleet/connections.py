@@ -17,7 +17,7 @@ from distributed import Client, Scheduler, Worker
 
 from tare.errors import InputError
 from tare.fleet.cluster import RESOURCE, Cluster, Task
-from tare.fleet.hosts_part import run_part
+from tare.fleet.worker_task import run_part
 from tare.fleet.labs import lab_names
 from tare.fleet.scratch import scratch
 from tare.fleet.servers import HostWorker, QuietScheduler, WorkersHost

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from tare.events import CellFinished, Fold
-from tare.run.lifecycle.account import BLOCKS, Account, always_failed, arm_ended, tallied
+from tare.run.lifecycle.cell_counts import BLOCKS, Account, always_failed, arm_ended, tallied
 from tare.study.model.study import Study
 
 if TYPE_CHECKING:

@@ -25,20 +25,20 @@ class Repetition:
 
 
 @dataclass(frozen=True)
-class AgainData(SectionData):
+class ReproductionData(SectionData):
     """How to repeat each run."""
 
     runs: tuple[Repetition, ...]
 
 
-class Again(Section):
+class Reproduction(Section):
     """How to repeat the runs; below it, the page lists the files next to it."""
 
-    name, title, template = "again", "Do it again", "again.html.j2"
+    name, title, template = "again", "Do it again", "reproduction.html.j2"
 
-    def data(self, report: ReportData) -> AgainData:
+    def data(self, report: ReportData) -> ReproductionData:
         """Return each run's study, seed, versions and commands."""
-        return AgainData(tuple(map(repetition_of, report.runs)))
+        return ReproductionData(tuple(map(repetition_of, report.runs)))
 
 
 def repetition_of(run: RunData) -> Repetition:

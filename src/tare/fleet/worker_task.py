@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tare.fleet.faults import fleet_versions
 from tare.fleet.scratch import Scratch, scratch
-from tare.fleet.shipping import Shipper
+from tare.fleet.file_transfer import Shipper
 from tare.fleet.site import CPUS, LONGEST_LINE
 from tare.fleet.wire import (
     FROM_HOST,

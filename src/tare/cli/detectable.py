@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tare.analysis.data.rundata import RunData
     from tare.analysis.effects.pilot import Advice
-    from tare.analysis.effects.resolving import Basis, Plans
+    from tare.analysis.effects.detectable import Basis, Plans
     from tare.events.metric import Kind
     from tare.study.model.study import Study
 
@@ -35,7 +35,7 @@ def resolvable_differences(
     Raises:
         InputError: The pilot holds no run.
     """
-    from tare.analysis.effects.resolving import Plans, describe_detectable
+    from tare.analysis.effects.detectable import Plans, describe_detectable
     from tare.analysis.effects.stopping import TAIL_FACTOR
 
     if len(study.arms) == 1 and pilot is None:
@@ -88,7 +88,7 @@ def _within_a_boot(study: Study) -> bool:
 
 def _rounds_note(study: Study, known: _Known, plans: Plans) -> list[str]:
     """Return the note on arms of different boots, which are compared over rounds."""
-    from tare.analysis.effects.resolving import (
+    from tare.analysis.effects.detectable import (
         BLOCKS_OF_SPREAD,
         describe_detectable,
         sentences_on_kinds,
@@ -131,7 +131,7 @@ class _Known:
 
     def basis(self) -> Basis:
         """Return how far boots differ: from the run, or else assumed."""
-        from tare.analysis.effects.resolving import BLOCKS_OF_SPREAD, assumed_basis, basis_of
+        from tare.analysis.effects.detectable import BLOCKS_OF_SPREAD, assumed_basis, basis_of
 
         if self.run is None:
             return assumed_basis(self.boots)
@@ -140,7 +140,7 @@ class _Known:
 
     def over_rounds(self) -> Basis | None:
         """Return how far rounds of sessions differ, if the run was in sessions."""
-        from tare.analysis.effects.resolving import basis_of
+        from tare.analysis.effects.detectable import basis_of
 
         if self.run is None:
             return None
@@ -149,7 +149,7 @@ class _Known:
 
 def _known(study: Study, pilot: Path | None) -> _Known:
     from tare.analysis import load_run
-    from tare.analysis.effects.resolving import earlier_run
+    from tare.analysis.effects.detectable import earlier_run
     from tare.errors import InputError
     from tare.run.hosts.host_facts import host_facts
 

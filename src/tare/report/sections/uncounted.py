@@ -27,7 +27,7 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class LostData(SectionData):
+class UncountedData(SectionData):
     """What the page shows of cells that do not count."""
 
     words: str
@@ -37,16 +37,16 @@ class LostData(SectionData):
     ends: tuple[Lines, ...]
 
 
-class Lost(Section):
+class Uncounted(Section):
     """What failed, was withheld or skipped, with reasons, logs and last console lines."""
 
-    name, title, template = "lost", "What failed, was withheld or skipped", "lost.html.j2"
+    name, title, template = "lost", "What failed, was withheld or skipped", "uncounted.html.j2"
 
-    def data(self, report: ReportData) -> LostData:
+    def data(self, report: ReportData) -> UncountedData:
         """Return all that does not count; the template shows nothing if that is nothing."""
         runs = report.runs
         lost, skipped = lost_cells_table(runs), skipped_groups_table(runs)
-        return LostData(
+        return UncountedData(
             words=_lost_words(runs),
             lost=lost_groups_table(runs).shown() if lost.rows else None,
             logs=tuple(

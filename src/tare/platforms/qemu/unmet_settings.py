@@ -8,7 +8,7 @@ from typing import Protocol
 from tare.hosts import Host
 from tare.hosts.programs import how_to_install
 from tare.platforms.linux.backed_disk import lacking_backing
-from tare.platforms.linux.cpu_places import lacking_cpus
+from tare.platforms.linux.thread_cpus import lacking_cpus
 from tare.platforms.qemu import nic
 from tare.platforms.qemu.command import device_types
 from tare.platforms.qemu.halt_polling import lacking_polling
