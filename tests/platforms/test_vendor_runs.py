@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,14 +24,18 @@ from platforms.vendor_served import tare
 from platforms.xenserver_server import USER, XenServer
 from tare.platforms.hyperv.options import HypervOptions
 from tare.platforms.hyperv.platform import Hyperv
+from tare.platforms.libvirt.connection import INSTALL as LIBVIRT
 from tare.platforms.ovirt.options import OvirtOptions
 from tare.platforms.ovirt.platform import Ovirt
+from tare.platforms.ovirt.session import OvirtSession
 from tare.platforms.proxmox.options import ProxmoxOptions
 from tare.platforms.proxmox.platform import Proxmox
 from tare.platforms.vendors.options import ANY
 from tare.platforms.xenserver.options import XenserverOptions
 from tare.platforms.xenserver.platform import Xenserver
 from tare.run.lifecycle.session import agent_path
+
+GUIDES = Path(__file__).parents[2] / "docs" / "how-to"
 
 
 def hyperv_server(folder: Path) -> Any:
@@ -175,4 +180,21 @@ async def test_without_the_library_the_doctor_names_the_command_that_installs_it
     for address in (ANY, "192.0.2.1"):
         verdict = await platform().check(context, kind.model_validate({"address": address}))
         assert not verdict.usable
-        assert verdict.hint == f"pip install 'hypertare[{extra}]'"
+        install, _, build = verdict.hint.partition(" (it is built with: ")
+        assert install == f"pip install 'hypertare[{extra}]'"
+        assert bool(build) == (extra == "ovirt")
+
+
+BUILT = {"libvirt": LIBVIRT, "ovirt": f"{OvirtSession.built_with})"}
+"""Hints of libraries that are built where they are installed."""
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_hint_names_the_packages_of_the_guide(name: str) -> None:
+    guide = " ".join((GUIDES / f"{name}.md").read_text(encoding="utf-8").split())
+    command = re.search(r"`apt-get install --no-remove ([^`]+)`, then `pip install", guide)
+    assert command
+    hint = BUILT[name].rpartition("--no-remove ")[2].removesuffix(")")
+    assert sorted(hint.split()) == sorted(command[1].split())
+    # The extension is compiled against Python's headers.
+    assert {"gcc", "python3-dev"} <= set(hint.split())

@@ -19,7 +19,7 @@ from tare.study.planning.host_cpus import HostCpus
 
 INSTALL = (
     "pip install 'hypertare[libvirt]' (it is built with: apt-get install --no-remove libvirt-dev "
-    "gcc)"
+    "gcc pkg-config python3-dev)"
 )
 CALL_S = 90.0
 T = TypeVar("T")

@@ -19,6 +19,7 @@ class OvirtSession(AccountSession[Any]):
     """A login at an engine; its arguments and errors are those of :class:`AccountSession`."""
 
     product, extra, prefix = "oVirt", "ovirt", "TARE_OVIRT"
+    built_with = "gcc python3-dev libxml2-dev"
     modules = ("ovirtsdk4",)
     port = 443
 

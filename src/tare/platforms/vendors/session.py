@@ -25,13 +25,14 @@ C = TypeVar("C")
 T = TypeVar("T")
 
 
-def load_library(module: str, extra: str, product: str) -> ModuleType:
+def load_library(module: str, extra: str, product: str, built_with: str = "") -> ModuleType:
     """Return a module of a vendor's library.
 
     Args:
         module: Its name.
         extra: Tare's extra that installs it.
         product: The product that it is for, for the message.
+        built_with: Debian's packages that building it needs; empty if it is not built.
 
     Raises:
         InputError: It is not installed; the hint is the command that installs it.
@@ -39,15 +40,16 @@ def load_library(module: str, extra: str, product: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise _not_installed(extra, product, str(error)) from None
+        raise _not_installed(extra, product, built_with, str(error)) from None
 
 
-def require(extra: str, product: str, *modules: str) -> None:
+def require(extra: str, product: str, built_with: str, *modules: str) -> None:
     """Check that a vendor's modules are installed, without importing them.
 
     Args:
         extra: Tare's extra that installs them.
         product: The product that they are for, for the message.
+        built_with: Debian's packages that building them needs; empty if they are not built.
         modules: Their names.
 
     Raises:
@@ -55,13 +57,14 @@ def require(extra: str, product: str, *modules: str) -> None:
     """
     for module in modules:
         if find_spec(module) is None:
-            raise _not_installed(extra, product, f"no module named {module!r}")
+            raise _not_installed(extra, product, built_with, f"no module named {module!r}")
 
 
-def _not_installed(extra: str, product: str, why: str) -> InputError:
-    return InputError(
-        f"the library for {product} is not installed: {why}", f"pip install 'hypertare[{extra}]'"
-    )
+def _not_installed(extra: str, product: str, built_with: str, why: str) -> InputError:
+    hint = f"pip install 'hypertare[{extra}]'"
+    if built_with:
+        hint += f" (it is built with: apt-get install --no-remove {built_with})"
+    return InputError(f"the library for {product} is not installed: {why}", hint)
 
 
 class Expired(MachineFault):
@@ -241,6 +244,8 @@ class AccountSession(Session[C]):
     """The product in messages."""
     extra: ClassVar[str]
     """Tare's extra that installs its library."""
+    built_with: ClassVar[str] = ""
+    """Debian's packages that building the library needs."""
     prefix: ClassVar[str]
     """How the names of the environment's variables with the credentials begin."""
     modules: ClassVar[tuple[str, ...]]
@@ -262,12 +267,14 @@ class AccountSession(Session[C]):
     def require_library(cls) -> None:
         """Check that the library's packages are installed; raises as :func:`require`."""
         packages = dict.fromkeys(module.partition(".")[0] for module in cls.modules)
-        require(cls.extra, cls.product, *packages)
+        require(cls.extra, cls.product, cls.built_with, *packages)
 
     @classmethod
     def load(cls) -> tuple[Any, ...]:
         """Import the library's modules; raises as :func:`load_library`."""
-        return tuple(load_library(module, cls.extra, cls.product) for module in cls.modules)
+        return tuple(
+            load_library(module, cls.extra, cls.product, cls.built_with) for module in cls.modules
+        )
 
     def untrusted(self, hint: str = "name its CA's certificate, or its own, by `ca`") -> InputError:
         """Return the fault of a server whose certificate is not trusted."""
