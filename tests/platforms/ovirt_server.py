@@ -24,6 +24,9 @@ an account without a right              403; what it may not see is not in a lis
 a QoS or CPU profile of a taken name    409, ACTION_TYPE_FAILED_QOS_NAME_EXIST,
                                         …_PROFILE_NAME_IN_USE
 a CPU profile that a VM has             409, at removal (words recalled)
+a network QoS with a missing value,     409, ACTION_TYPE_FAILED_NETWORK_QOS_… (words recalled)
+beyond the engine's limits, or with a
+peak below its average
 a task that fails half-way              202 first, then the disk is gone: it is never there
 ======================================= ==========================================================
 """
@@ -50,6 +53,8 @@ from tare.platforms.vendors.configuration import configuration_image
 API = "/ovirt-engine/api"
 USER = "tare@internal"
 STORAGE_S = 60.0
+MOST_AVERAGE = 1024
+"""Mbit/s, the default of ``MaxAverageNetworkQoSValue`` (engine-config)."""
 XML = {"Content-Type": "application/xml"}
 JSON = {"Content-Type": "application/json"}
 
@@ -95,6 +100,7 @@ class OvirtServer(LoopbackServer):
         self.tokens: set[str] = set()
         self.may_write = True
         self.full = False
+        self.loses_limits = False
         self.copy_fails = False
         self.storage = threading.Event()
         """While it is not set, VMs and copies that are made stay locked."""
@@ -255,6 +261,12 @@ class OvirtServer(LoopbackServer):
                 self.there["vnicprofiles"] = [p for p in profiles if p.id not in gone]
                 del self.networks[network]
                 return self._done()
+            case "PUT", "vnicprofiles", profile:
+                return self._answer(self._limit_profile(self._profile(profile), given.qos))
+            case "GET", "vnicprofiles", profile:
+                return self._answer(self._profile(profile))
+            case "GET", "datacenters":
+                return self._answer([self.types.DataCenter(id="dc1")], "data_centers")
             case "GET", kind if kind in self.there:
                 roots = {
                     "vnicprofiles": "vnic_profiles",
@@ -298,9 +310,23 @@ class OvirtServer(LoopbackServer):
         network.id = str(uuid.uuid4())
         self.networks[network.id] = network
         # The engine adds a profile of the network's name by itself.
-        profile = self.types.VnicProfile(id=f"p-{network.id}", name=network.name)
+        profile = self.types.VnicProfile(
+            id=f"p-{network.id}", name=network.name, network=self.types.Network(id=network.id)
+        )
         self.there["vnicprofiles"].append(profile)
         return network
+
+    def _profile(self, profile: str) -> Any:
+        return self._known({each.id: each for each in self.there["vnicprofiles"]}, profile)
+
+    def _limit_profile(self, profile: Any, quality: Any) -> Any:
+        """Give a vNIC profile a quality of service, unless it is lost half-way."""
+        kinds = {each.id: each.type for each in self.qualities}
+        if kinds.get(quality.id) != self.types.QosType.NETWORK:
+            raise Fault(409, "Cannot edit VM network interface profile. Invalid QoS.")
+        if not self.loses_limits:
+            profile.qos = quality
+        return profile
 
     def _figures(self) -> Iterator[Any]:
         figures = {"memory.total": 1 << 34, "boot.time": self.booted}
@@ -317,13 +343,29 @@ class OvirtServer(LoopbackServer):
         return there[key]
 
     def _make_quality(self, quality: Any) -> Any:
-        if quality.type != self.types.QosType.CPU or not 1 <= quality.cpu_limit <= 100:
-            raise Fault(409, "Cannot add QoS. Values are out of range.")
+        self._require_values(quality)
         if any(each.name == quality.name for each in self.qualities):
             raise Fault(409, "Cannot add QoS. QoS name already exists.")
         quality.id = str(uuid.uuid4())
         self.qualities.append(quality)
         return quality
+
+    def _require_values(self, quality: Any) -> None:
+        """Refuse what the engine's validators refuse (CpuQosValidator, NetworkQosValidator)."""
+        if quality.type == self.types.QosType.CPU:
+            if not 1 <= quality.cpu_limit <= 100:
+                raise Fault(409, "Cannot add QoS. Values are out of range.")
+            return
+        for direction in ("inbound", "outbound"):
+            average, peak, burst = (
+                getattr(quality, f"{direction}_{key}") for key in ("average", "peak", "burst")
+            )
+            if None in (average, peak, burst):
+                raise Fault(409, "Cannot add Network QoS. Some values are missing.")
+            if average > MOST_AVERAGE or peak > 2048 or burst > 10240:
+                raise Fault(409, "Cannot add Network QoS. Values are out of range.")
+            if peak < average:
+                raise Fault(409, "Cannot add Network QoS. Peak is lower than average.")
 
     def _make_profile(self, profile: Any) -> Any:
         known = {each.id for each in self.qualities}

@@ -114,3 +114,62 @@ async def test_a_network_that_the_arm_names_is_neither_created_nor_removed(
     options = options_of(server, isolated_profile="ovirtmgmt")
     async with Ovirt().isolated_network(context, options, NAME):
         assert not server.networks and not context.ledger.open_entries()
+
+
+LIMITED = {
+    f"{direction}_{key}": value
+    for direction in ("inbound", "outbound")
+    for key, value in (("average", 100), ("peak", 100), ("burst", 1))
+}
+
+
+async def test_a_link_limits_the_cards_of_the_network_in_both_directions(
+    server: OvirtServer, context: Context
+) -> None:
+    options = options_of(server)
+    assert Ovirt().stated(options).capabilities.limits_cards
+    async with Ovirt().isolated_network(context, options, NAME, 1e8):
+        (quality,), (network,) = server.qualities, server.networks.values()
+        assert {key: getattr(quality, key) for key in LIMITED} == LIMITED
+        (profile,) = (each for each in server.there["vnicprofiles"] if each.network)
+        assert (profile.qos.id, profile.network.id) == (quality.id, network.id)
+    assert not server.networks and not server.left and not context.ledger.open_entries()
+
+
+async def test_clean_removes_the_limit_of_a_killed_run_and_no_other(
+    server: OvirtServer, context: Context
+) -> None:
+    options, types = options_of(server), server.types
+    for number, mark in enumerate((MARK + NAME, "mine")):
+        server.qualities.append(
+            types.Qos(id=f"q{number}", name=NAME, description=mark, type=types.QosType.NETWORK)
+        )
+    context.ledger.record("ovirt-network", **options.connection(), name=NAME, limited=True)
+    await clean(context.host, context.ledger, Ovirt.undoers)
+    assert [each.id for each in server.qualities] == ["q1"]
+    assert not context.ledger.open_entries()
+
+
+@pytest.mark.parametrize(
+    ("rate", "lost", "why"),
+    [
+        (1.5e6, False, "whole Mbit/s"),
+        (1e10, False, "out of range"),
+        (1e9, True, "did not take the limit"),
+    ],
+)
+async def test_a_limit_that_the_engine_does_not_take_leaves_nothing(
+    server: OvirtServer, context: Context, rate: float, lost: bool, why: str
+) -> None:
+    server.loses_limits = lost
+    with pytest.raises(TareError, match=why):
+        async with Ovirt().isolated_network(context, options_of(server), NAME, rate):
+            pass
+    assert not server.networks and not server.left and not context.ledger.open_entries()
+
+
+def test_tare_does_not_limit_the_cards_of_a_network_that_the_arm_names(
+    server: OvirtServer,
+) -> None:
+    able = Ovirt().stated(options_of(server, isolated_profile="ovirtmgmt")).capabilities
+    assert not able.limits_cards and "your vNIC profile" in able.no_limits

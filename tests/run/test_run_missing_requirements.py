@@ -313,7 +313,7 @@ workloads: {proxy: {}}
     study = parse_study(text.encode(), "linked.yaml", build_catalog())
     isolated = replace(ABLE, network=frozenset({"isolated"}))
     found = lacking_loads(WORKLOADS, study, "bare", isolated)
-    assert found["linked"].startswith("its link needs a network whose cards have a limit")
+    assert found["linked"].startswith("its link needs a limit of each card")
     limited = replace(isolated, limits_cards=True)
     assert lacking_loads(WORKLOADS, study, "bare", limited) == {}
     given = replace(limited, network=frozenset({"given"}))

@@ -76,6 +76,7 @@ class Capabilities:
         reaches_out: Whether a machine that is given no network of Tare's reaches what its host
             does, and under the host's own addresses.
         limits_cards: Whether the hypervisor can limit the rate of cards on an isolated network.
+        no_limits: Why it limits none; empty: its API has no such limit.
     """
 
     pinning: bool
@@ -96,6 +97,7 @@ class Capabilities:
     no_realtime: str = ""
     reaches_out: bool = False
     limits_cards: bool = False
+    no_limits: str = ""
 
 
 NOTHING_AT_ALL = Capabilities(pinning=False, max_vcpus=0, min_memory=0, neighbours=False)

@@ -64,6 +64,10 @@ GROUP_WRITES = Write(
     "HcsModifyServiceSettings, DeleteGroup",
 )
 CONFINED = "a CPU group confines a VM: each of its vCPUs may use all CPUs of the group"
+NO_LIMIT = (
+    "bandwidth management is a feature of Hyper-V's own network adapter, which the legacy adapter "
+    "lacks"
+)
 UNPINNED = "nothing is bound to a CPU; `cpu-groups: true` confines VMs, from Windows Server 2019 on"
 
 
@@ -115,8 +119,8 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
                 missing_knobs=MISSING_KNOBS,
                 disk=frozenset({BUSES[options.devices].name}),
                 toolbox=frozenset({LIVE}),
-                # No source was found that states that the legacy card can be limited.
                 limits_cards=options.devices == "paravirtual",
+                no_limits=NO_LIMIT,
             ),
             elsewhere=True,
             kernel="the live image's",

@@ -40,7 +40,7 @@ class OvirtProfileResource(ServerResource[OvirtSession]):
                 await engine.ask(_removal_of_profile(profile.id))
         for quality in await self._qualities():
             with contextlib.suppress(Missing):
-                await engine.ask(_removal_of_quality(self._center, quality.id))
+                await engine.ask(removal_of_quality(self._center, quality.id))
 
     @property
     def _center(self) -> str:
@@ -51,7 +51,7 @@ class OvirtProfileResource(ServerResource[OvirtSession]):
         return [each for each in found if each.name == self.name]
 
     async def _qualities(self) -> list[Any]:
-        found = await Engine(self.session).ask(lambda api: _qualities_of(api, self._center).list())
+        found = await Engine(self.session).ask(lambda api: qualities_of(api, self._center).list())
         return [each for each in found if each.name == self.name]
 
 
@@ -67,14 +67,15 @@ async def create_profile(engine: Engine, name: str, cluster: Any, percent: int) 
     types = engine.types
     quality = types.Qos(name=name, type=types.QosType.CPU, cpu_limit=percent)
     center = str(cluster.data_center.id)
-    made = await engine.ask(lambda api: _qualities_of(api, center).add(quality))
+    made = await engine.ask(lambda api: qualities_of(api, center).add(quality))
     profile = types.CpuProfile(
         name=name, cluster=types.Cluster(id=cluster.id), qos=types.Qos(id=made.id)
     )
     return str((await engine.ask(lambda api: api.cpu_profiles_service().add(profile))).id)
 
 
-def _qualities_of(api: Any, center: str) -> Any:
+def qualities_of(api: Any, center: str) -> Any:
+    """Return the service of a data center's qualities of service."""
     return api.data_centers_service().data_center_service(center).qoss_service()
 
 
@@ -82,5 +83,6 @@ def _removal_of_profile(profile: str) -> Any:
     return lambda api: api.cpu_profiles_service().profile_service(profile).remove()
 
 
-def _removal_of_quality(center: str, quality: str) -> Any:
-    return lambda api: _qualities_of(api, center).qos_service(quality).remove()
+def removal_of_quality(center: str, quality: str) -> Any:
+    """Return the call that removes a quality of service."""
+    return lambda api: qualities_of(api, center).qos_service(quality).remove()

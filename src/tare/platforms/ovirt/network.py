@@ -1,7 +1,9 @@
 """An isolated network of the engine: a logical network of its OVN provider, in one cluster.
 
 The engine creates a vNIC profile of the network's name with it. A network that a user keeps for
-Tare (`isolated-profile`) needs no right to create one.
+Tare (`isolated-profile`) needs no right to create one. Where a scenario has a link of some speed,
+the profile gets a network quality of service, which limits each card in both directions: the
+engine passes it on to libvirt on every network (LibvirtVmXmlBuilder, ``bandwidth``).
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ import contextlib
 from functools import partial
 from typing import Any
 
-from tare.errors import InputError, TareError
+from tare.errors import InputError, MachineFault, TareError
 from tare.platforms.ovirt.builder import VmBuilder
+from tare.platforms.ovirt.cpu_profile import qualities_of, removal_of_quality
 from tare.platforms.ovirt.engine import MARK, Engine
 from tare.platforms.ovirt.options import OvirtOptions
 from tare.platforms.ovirt.session import OvirtSession
@@ -19,11 +22,17 @@ from tare.platforms.vendors.resource import ServerResource
 from tare.platforms.vendors.session import Missing
 
 NO_PROVIDER = "the engine has no OVN network provider, which engine-setup installs"
+MEGABIT = 10**6
+BURST_MB = 1
+"""The unit of a limit (NetworkQosMapper of the engine), and the least burst that is one."""
 INSTEAD = "or name a vNIC profile of a network that you keep for Tare by `isolated-profile`"
 
 
 class OvirtNetworkResource(ServerResource[OvirtSession]):
-    """A logical network of the OVN provider, with Tare's mark as its comment."""
+    """A logical network of the OVN provider, with Tare's mark as its comment.
+
+    ``limited`` in its details: a quality of service of the same name limits its cards.
+    """
 
     kind = "ovirt-network"
     busy = ("in use", "is being used", "locked")
@@ -34,15 +43,18 @@ class OvirtNetworkResource(ServerResource[OvirtSession]):
         return f"the network {self.name}"
 
     async def exists(self) -> bool:
-        """Return whether it is there, with Tare's mark."""
-        return bool(await self._own_networks())
+        """Return whether it, or its quality of service, is there with Tare's mark."""
+        return bool(await self._own_networks() or await self._qualities())
 
     async def remove(self) -> None:
-        """Remove it; its vNIC profile goes with it."""
+        """Remove it; its vNIC profile goes with it. Then remove its quality of service."""
+        engine = Engine(self.session)
         for network in await self._own_networks():
-            remove = partial(_remove_network, network.id)
             with contextlib.suppress(Missing):
-                await Engine(self.session).ask(remove)
+                await engine.ask(partial(_remove_network, network.id))
+        for center, quality in await self._qualities():
+            with contextlib.suppress(Missing):
+                await engine.ask(removal_of_quality(center, quality))
 
     async def _own_networks(self) -> list[Any]:
         found = await Engine(self.session).ask(
@@ -52,21 +64,43 @@ class OvirtNetworkResource(ServerResource[OvirtSession]):
             each for each in found if each.name == self.name and each.comment == MARK + self.name
         ]
 
+    async def _qualities(self) -> list[tuple[str, str]]:
+        """Return data center and id of each quality of service with its name and Tare's mark."""
+        if "limited" not in self.details:
+            return []
+        engine = Engine(self.session)
+        found = []
+        for center in await engine.ask(lambda api: api.data_centers_service().list()):
+            listed = await engine.ask(partial(_list_qualities, str(center.id)))
+            found += [
+                (str(center.id), str(each.id))
+                for each in listed
+                if each.name == self.name and each.description == MARK + self.name
+            ]
+        return found
+
 
 def _remove_network(network: str, api: Any) -> None:
     api.networks_service().network_service(network).remove()
 
 
-async def add_network(engine: Engine, builder: VmBuilder, name: str) -> None:
+def _list_qualities(center: str, api: Any) -> list[Any]:
+    return list(qualities_of(api, center).list())
+
+
+async def add_network(
+    engine: Engine, builder: VmBuilder, name: str, rate: float | None = None
+) -> None:
     """Create a network of the OVN provider, and attach it to the cluster of an arm.
 
     Args:
         engine: The engine.
         builder: Finds the cluster.
         name: The network's name.
+        rate: The speed that each card is limited to, in bits per second; None: no limit.
 
     Raises:
-        TareError: The engine refuses, or has no such provider.
+        TareError: The engine refuses, has no such provider, or has no such limit.
     """
     types = engine.types
     cluster, provider = (await builder.locate()).cluster, await ovn_provider(engine)
@@ -85,6 +119,37 @@ async def add_network(engine: Engine, builder: VmBuilder, name: str) -> None:
         api.clusters_service().cluster_service(cluster.id).networks_service().add(member)
 
     await engine.ask(attach)
+    if rate is not None:
+        await _limit_cards(engine, str(cluster.data_center.id), str(added.id), name, rate)
+
+
+async def _limit_cards(engine: Engine, center: str, network: str, name: str, rate: float) -> None:
+    """Give the vNIC profile of a network a quality of service that limits both directions."""
+    if rate % MEGABIT:
+        raise InputError(
+            f"oVirt limits cards to whole Mbit/s, and the link has {rate / MEGABIT:g} Mbit/s",
+            "write the scenario's `link` in whole Mbit/s",
+        )
+    types, most = engine.types, round(rate / MEGABIT)
+    directions = {
+        f"{direction}_{key}": value
+        for direction in ("inbound", "outbound")
+        for key, value in (("average", most), ("peak", most), ("burst", BURST_MB))
+    }
+    wanted = types.Qos(name=name, description=MARK + name, type=types.QosType.NETWORK, **directions)
+    quality = await engine.ask(lambda api: qualities_of(api, center).add(wanted))
+
+    def limit(api: Any) -> list[Any]:
+        profiles = api.vnic_profiles_service()
+        limited = types.VnicProfile(qos=types.Qos(id=quality.id))
+        own = [each for each in profiles.list() if each.network and each.network.id == network]
+        for profile in own:
+            profiles.profile_service(profile.id).update(limited)
+        return [profiles.profile_service(profile.id).get() for profile in own]
+
+    profiles = await engine.ask(limit)
+    if not profiles or any(not each.qos or each.qos.id != quality.id for each in profiles):
+        raise MachineFault(f"the vNIC profile of {name} did not take the limit of its cards")
 
 
 async def ovn_provider(engine: Engine) -> Any:

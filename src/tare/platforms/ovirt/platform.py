@@ -106,6 +106,8 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
                 missing_knobs=MISSING_KNOBS,
                 disk=frozenset({bus_of(options).name}),
                 toolbox=frozenset({LIVE}),
+                limits_cards=options.isolated_profile is None,
+                no_limits="Tare does not change your vNIC profile",
             ),
             elsewhere=True,
             kernel="the live image's",
@@ -172,8 +174,9 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
             Write(
                 OvirtNetworkResource.kind,
                 "POST /networks (tare-…, of the OVN provider), POST /clusters/ID/networks; for "
-                "workloads over a network",
-                "DELETE /networks/ID",
+                "workloads over a network; with a link of some speed POST /datacenters/ID/qoss (a "
+                "network quality of service tare-…), PUT /vnicprofiles/ID of the new network",
+                "DELETE /networks/ID, DELETE /datacenters/ID/qoss/ID",
                 "the cluster's data center",
             ),
         )
@@ -185,8 +188,10 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
         if options.isolated_profile is not None:
             return ()
         engine = Engine(session)
-        build = partial(add_network, engine, VmBuilder(engine, options), name)
-        return (OvirtNetworkResource(session, {**options.connection(), "name": name}, build),)
+        build = partial(add_network, engine, VmBuilder(engine, options), name, rate)
+        limited = {} if rate is None else {"limited": True}
+        details = {**options.connection(), "name": name, **limited}
+        return (OvirtNetworkResource(session, details, build),)
 
     def boots(self, options: OvirtOptions) -> str:
         """Return the image that contains the kernel; it must be named."""

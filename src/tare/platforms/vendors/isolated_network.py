@@ -29,8 +29,8 @@ Contract for drivers (subclasses of :class:`~tare.platforms.vendors.platform.Ven
 6. **Limit it.** A scenario with a ``link`` of some speed sets ``request.isolated.rate``. If the API
    can limit what a card sends, or what it sends and receives, set ``limits_cards`` of the
    capabilities, and apply the rate to the second NIC or to the network. Otherwise the planner skips
-   such scenarios. Every machine on the network has this limit, so that products that limit only
-   what a card sends limit both directions.
+   such scenarios; give the reason by ``no_limits``. Every machine on the network has this limit, so
+   that products that limit only what a card sends limit both directions.
 
 Everything else is common. The agent reads ``isolated`` (MAC, address with prefix length, MTU) from
 TARE-CFG. It finds the NIC by its MAC, sets address and MTU, and reports it as ``network`` in its

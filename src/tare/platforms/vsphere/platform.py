@@ -104,8 +104,8 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
                 missing_knobs=MISSING_KNOBS,
                 disk=frozenset({BUSES[options.devices].name}),
                 toolbox=frozenset({LIVE}),
-                # Tare does not change the policy of a user's own port group.
                 limits_cards=options.isolated_network is None,
+                no_limits="Tare does not change the policy of your port group",
             ),
             elsewhere=True,
             kernel="that of what it boots (`boot`)",

@@ -175,10 +175,8 @@ def _unreachable_network(scenario: Scenario, offered: Capabilities) -> str:
     not_that = f"which `network-way: {way}` is not"
     limited = way == ISOLATED and offered.limits_cards
     if scenario.link is not None and way == ISOLATED and not limited:
-        return (
-            "its link needs a network whose cards have a limit, and this platform limits none on "
-            "an isolated network"
-        )
+        why = offered.no_limits or "this platform's API has none"
+        return f"its link needs a limit of each card on the isolated network: {why}"
     if scenario.link is not None and not limited:
         return f"its link needs a network of Tare's own on this host, {not_that}"
     cluster = scenario.cluster
