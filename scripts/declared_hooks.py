@@ -42,7 +42,10 @@ ALLOWED = {
     ("study/reading/hosting.py", "getattr(spec, name)"): "spec is a pydantic model with that field",
     ("study/reading/former_options.py", "xen"): "whose options had other names, for one version",
     ("testing/conformance.py", "numeric-sort"): "what an agent says it can do",
-    ("testing/missing_capabilities.py", "program"): "the one of the test's own workloads that needs arguments",
+    (
+        "testing/missing_capabilities.py",
+        "program",
+    ): "the one of the test's own workloads that needs arguments",
 }
 """File or folder, and the name or words there; why it does not probe a part."""
 SOURCE = Path(tare.__file__).parent

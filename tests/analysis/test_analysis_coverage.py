@@ -120,7 +120,7 @@ def test_stopping_on_precision_keeps_the_coverage() -> None:
             decision = decide(
                 values, baseline="base", blocks_done=n, least=8, most=40, precision=0.03
             )
-            if not decision.go_on:
+            if not decision.continues:
                 break
         found = mean_interval(ratios[:n], 0.95)
         covered.append(found.low <= 0 <= found.high)

@@ -245,7 +245,11 @@ def test_a_gate_about_nothing_says_what_there_is() -> None:
     for text, message, hint in (
         ("swich latency < +5 %", "about nothing", "did you mean switch latency?"),
         ("switch latency of kvm < +5 %", "about the arm kvm", "both runs have it for: vm"),
-        ("switch latency in full < +5 %", "about the scenario full", "both runs have it for: alone"),
+        (
+            "switch latency in full < +5 %",
+            "about the scenario full",
+            "both runs have it for: alone",
+        ),
     ):
         with pytest.raises(InputError, match=message) as error:
             check(before, after, [parse_gate(text)])

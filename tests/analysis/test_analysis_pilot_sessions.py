@@ -17,8 +17,8 @@ from analysis.analysis_simulate import some
 from analysis.analysis_swapped import swapped
 from study.study_catalog import CATALOG
 from tare.analysis.data.rundata import RunData
-from tare.analysis.effects.pilot import Advice, Asked, advise, over_blocks, over_rounds
 from tare.analysis.effects.detectable import basis_of
+from tare.analysis.effects.pilot import Advice, Asked, advise, over_blocks, over_rounds
 from tare.cli import detectable
 from tare.report.terminal.advice import render_advice
 from tare.study.reading.hosts_file import KnownHosts

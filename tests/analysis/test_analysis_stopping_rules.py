@@ -51,7 +51,7 @@ def stops_after(values: list[Value], method: Any, **more: Any) -> int:
     }  # fmt: skip
     for done in range(1, 201):
         seen = [value for value in values if value.block <= done]
-        if not decide(seen, blocks_done=done, method=method, **asked).go_on:
+        if not decide(seen, blocks_done=done, method=method, **asked).continues:
             return done
     raise AssertionError("it never stopped")
 
@@ -67,7 +67,7 @@ def test_a_pilot_says_how_many_and_is_asked_again() -> None:
     assert stops_after([*values[:12], *others], "stein") == stein
     early = decide(values[:20], baseline="base", blocks_done=10, least=6, most=200, precision=0.03,
                    method="stein")  # fmt: skip
-    assert early.go_on and str(stein) in early.reason
+    assert early.continues and str(stein) in early.reason
     quiet = values_of(20, 0.001)
     # A pilot asks again by precision, which is looked at from 8 blocks on.
     assert (stops_after(quiet, "pilot"), stops_after(quiet, "stein")) == (8, 6)
@@ -178,7 +178,7 @@ def test_sequential_run_stops_when_it_is_decided() -> None:
         )
         for done in range(6, 31, 2):
             effects = compare_runs(simulated_run([metric], done)).effects
-            if not decide_by_verdicts(effects, asked, done).go_on:
+            if not decide_by_verdicts(effects, asked, done).continues:
                 return done
         return 99
 
@@ -203,20 +203,20 @@ def test_run_loop_decides_by_verdicts() -> None:
         assert fold.started is not None
         fold.started.study["blocks"] = study.blocks.model_dump()
         reasons[blocks] = _decide_by_verdicts(study, fold, blocks)
-    assert reasons[3].go_on and "not decided" in reasons[3].reason
-    assert not reasons[14].go_on and "is decided" in reasons[14].reason
+    assert reasons[3].continues and "not decided" in reasons[3].reason
+    assert not reasons[14].continues and "is decided" in reasons[14].reason
 
 
 def test_absent_arms_and_runs_without_values_are_no_reason_to_continue() -> None:
     asked = Asked("bare", {}, 0.95, 0.001)
     metric = SimulatedMetric("latency", {"bare": 1.0, "vm": 1.0}, workload="w", spreads=(0.1, 0.0))
     effects = compare_runs(simulated_run([metric], 8)).effects
-    assert decide_by_verdicts(effects, asked, 8).go_on
-    assert not decide_by_verdicts(effects, asked, 11).go_on
-    assert decide_by_verdicts([], asked, 8).go_on
+    assert decide_by_verdicts(effects, asked, 8).continues
+    assert not decide_by_verdicts(effects, asked, 11).continues
+    assert decide_by_verdicts([], asked, 8).continues
     wide = replace(effects[0], half_width=0.2)
-    assert not decide_by_verdicts([wide], asked._replace(precision=0.25), 8).go_on
-    assert decide_by_verdicts([wide], asked._replace(precision=0.15), 8).go_on
+    assert not decide_by_verdicts([wide], asked._replace(precision=0.25), 8).continues
+    assert decide_by_verdicts([wide], asked._replace(precision=0.15), 8).continues
 
 
 def test_intervals_of_a_sequential_run_allow_for_its_looks() -> None:

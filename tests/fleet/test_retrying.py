@@ -16,9 +16,9 @@ from fleet.fleet_cluster import cluster, run, study_file
 from tare.events import HostLost, read_events
 from tare.fleet import command
 from tare.fleet.faults import HostTaken, PartFailed, fault_of
-from tare.fleet.worker_task import FAREWELL_S
 from tare.fleet.retrying import Pauses, Retries
 from tare.fleet.wire import Ended
+from tare.fleet.worker_task import FAREWELL_S
 from tare.hosts.lock import host_lock
 
 FAILS_ON_H1 = f"""

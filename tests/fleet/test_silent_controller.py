@@ -16,8 +16,8 @@ from processes import of_state
 from tare.cli.ending import decide_on
 from tare.events import read_fold
 from tare.fleet.command import ClusterChoice, resume_on_cluster
-from tare.fleet.worker_task import _Attempt
 from tare.fleet.wire import Assignment, Block
+from tare.fleet.worker_task import _Attempt
 from tare.run.catalog import build_catalog
 from tare.study.reading.load import load_study
 

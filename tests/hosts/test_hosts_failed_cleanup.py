@@ -12,11 +12,11 @@ import pytest
 from hosts.hosts_sshd import HERE, Sshd
 from tare.errors import MachineFault
 from tare.hosts import Ledger, start_owned
-from tare.hosts.shielded import begun
 from tare.hosts.contract import Host
 from tare.hosts.ledger.cleanup import clean
 from tare.hosts.ledger.ledger import Entry, ledger_path
 from tare.hosts.ledger.nested import AFAR, NestedLedger, left_on
+from tare.hosts.shielded import begun
 from tare.hosts.ssh.host import SshHost
 
 

@@ -18,10 +18,10 @@ from tare.images.cache import default_cache
 from tare.images.kernels import find_kernel
 from tare.lab.command import Places, command, linux_arguments, xen_arguments
 from tare.lab.host import ssh_options
+from tare.lab.host_files import Keys, initramfs, make_keys
 from tare.lab.image import SBIN, LabImage, build_lab_image, make_file_system
 from tare.lab.options import GIB, MIB, LabOptions
 from tare.lab.outer import Outer
-from tare.lab.host_files import Keys, initramfs, make_keys
 from tare.platforms.contract import Context
 from tare.platforms.host_hypervisor import hypervisors_of
 from tare.registry import installed

@@ -16,8 +16,8 @@ from tare.hosts.local import LocalHost
 from tare.hosts.ssh.host import SshHost
 from tare.images.cache import default_cache
 from tare.lab.host import hypervisor_of, lab_up, ssh_options, verify
-from tare.lab.options import GIB, LabOptions
 from tare.lab.host_files import make_keys
+from tare.lab.options import GIB, LabOptions
 from tare.platforms.contract import Context
 
 pytestmark = [pytest.mark.guest, pytest.mark.slow, pytest.mark.boots]

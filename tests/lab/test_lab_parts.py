@@ -16,10 +16,10 @@ from tare.hosts.local import LocalHost
 from tare.images.modules import Module
 from tare.lab.command import Places, command, linux_arguments, xen_arguments
 from tare.lab.host import check_room, ssh_options, verify
+from tare.lab.host_files import initramfs, make_keys
 from tare.lab.image import LabImage, make_file_system
 from tare.lab.options import GIB, MIB, LabOptions
 from tare.lab.packages import PackageFile, needed, parse_uris
-from tare.lab.host_files import initramfs, make_keys
 from tare.lab.tree import _extract, aliases, dependencies, place
 from tare.platforms.qemu.guest_process import is_of
 from tare.study.model.lab_nodes import Uneven, cpus_by_node, node_of_each

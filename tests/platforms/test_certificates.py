@@ -12,14 +12,6 @@ from hypothesis import strategies as st
 
 from tare.errors import InputError
 from tare.platforms import reference
-from tare.platforms.certificates.redaction import (
-    HIDDEN,
-    NAMED,
-    hidden,
-    plain_options,
-    texts_to_hide,
-    wanted_events,
-)
 from tare.platforms.certificates.model import (
     Case,
     Certificate,
@@ -28,6 +20,14 @@ from tare.platforms.certificates.model import (
     kept_certificates,
     read_certificate,
     results_of,
+)
+from tare.platforms.certificates.redaction import (
+    HIDDEN,
+    NAMED,
+    hidden,
+    plain_options,
+    texts_to_hide,
+    wanted_events,
 )
 from tare.platforms.contract import Platform
 from tare.platforms.proxmox.options import ProxmoxOptions

@@ -16,10 +16,10 @@ from tare.errors import InputError
 from tare.hosts import Completed, Ledger, LocalHost
 from tare.platforms.contract import Context
 from tare.platforms.qemu.command import PROGRAM, device_types, without_name
-from tare.platforms.qemu.unmet_settings import lacking_here
 from tare.platforms.qemu.offer import DEVICES, Offer, offer_of
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
+from tare.platforms.qemu.unmet_settings import lacking_here
 from tare.programs import QEMU, search_command
 
 # Answers as QEMU 7.2 and 10.0 give them, with fewer processors; events come in between.

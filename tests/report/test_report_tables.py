@@ -12,8 +12,8 @@ from report.report_synthetic import comparison_of, hostile, write_run
 from tare.analysis.model import Comparison
 from tare.report.page.arrange import arrange
 from tare.report.page.tables import Column, Table, latex_text
-from tare.report.sections.uncounted import lost_cells_table
 from tare.report.sections.results import effects_table, summaries_table
+from tare.report.sections.uncounted import lost_cells_table
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tare.analysis.data.rundata import RunData
-    from tare.analysis.effects.pilot import Advice
     from tare.analysis.effects.detectable import Basis, Plans
+    from tare.analysis.effects.pilot import Advice
     from tare.events.metric import Kind
     from tare.study.model.study import Study
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from tare.fleet.faults import ClusterGone, HostGone, PartFailed, PartRefused
-from tare.fleet.worker_task import run_part
 from tare.fleet.wire import FROM_HOST, Assignment, FromHost, Inbox, Message, Notice, StillThere
+from tare.fleet.worker_task import run_part
 
 if TYPE_CHECKING:
     from distributed import Client, Future, Queue

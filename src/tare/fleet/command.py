@@ -16,12 +16,12 @@ from rich.text import Text
 
 from tare.errors import InputError
 from tare.events import Fold, RunFinished, RunResumed, RunStarted, read_fold
+from tare.fleet.assignment import Deal, Dealing, Lockstep, Way
 from tare.fleet.cluster import Cluster, Task
 from tare.fleet.controller import Controller, FleetSetup
-from tare.fleet.assignment import Deal, Dealing, Lockstep, Way
-from tare.fleet.worker_task import run_part
 from tare.fleet.labs import are_labs, how_many, require_labs_of
 from tare.fleet.retrying import Pauses
+from tare.fleet.worker_task import run_part
 from tare.outputs import put_for_user
 from tare.run.catalog import build_catalog
 from tare.run.lifecycle.folder import (

@@ -17,10 +17,10 @@ from distributed import Client, Scheduler, Worker
 
 from tare.errors import InputError
 from tare.fleet.cluster import RESOURCE, Cluster, Task
-from tare.fleet.worker_task import run_part
 from tare.fleet.labs import lab_names
 from tare.fleet.scratch import scratch
 from tare.fleet.servers import HostWorker, QuietScheduler, WorkersHost
+from tare.fleet.worker_task import run_part
 from tare.lab.memory import require_memory
 
 if TYPE_CHECKING:

@@ -22,9 +22,8 @@ from tare.events import (
     RunFinished,
     RunStarted,
 )
-from tare.fleet.shared_cells import Measured, ended_on, newly_failed, shared_account
-from tare.fleet.cluster import Attempt, Cluster
 from tare.fleet.assignment import Dealing, Way
+from tare.fleet.cluster import Attempt, Cluster
 from tare.fleet.faults import (
     ClusterGone,
     HostGone,
@@ -33,9 +32,10 @@ from tare.fleet.faults import (
     fault_of,
     require_versions,
 )
+from tare.fleet.file_transfer import receive
 from tare.fleet.merging import HostPart, Merger
 from tare.fleet.retrying import Pauses, Retries, failure_text, why_given_up
-from tare.fleet.file_transfer import receive
+from tare.fleet.shared_cells import Measured, ended_on, newly_failed, shared_account
 from tare.fleet.wire import (
     Assignment,
     Block,

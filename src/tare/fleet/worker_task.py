@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare.fleet.faults import fleet_versions
-from tare.fleet.scratch import Scratch, scratch
 from tare.fleet.file_transfer import Shipper
+from tare.fleet.scratch import Scratch, scratch
 from tare.fleet.site import CPUS, LONGEST_LINE
 from tare.fleet.wire import (
     FROM_HOST,

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tare.errors import MachineFault
-from tare.hosts.shielded import begun
 from tare.hosts.contract import Host, Process
 from tare.hosts.ledger.ledger import Entry, Ledger
 from tare.hosts.ledger.undoing import Undo
+from tare.hosts.shielded import begun
 
 TOKEN_VARIABLE = "TARE_TOKEN"
 END_S = 30.0

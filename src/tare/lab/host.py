@@ -16,19 +16,19 @@ from typing import Any, Self, TypeVar
 
 from tare.errors import HostFroze, InputError, MachineFault, TareError
 from tare.hosts import Host
-from tare.hosts.shielded import begun
 from tare.hosts.programs import how_to_install
+from tare.hosts.shielded import begun
 from tare.hosts.ssh.host import SshHost
 from tare.hosts.ssh.options import SshOptions
 from tare.lab.command import PROGRAM, Places, command
 from tare.lab.emulator import Emulator, emulator_of
 from tare.lab.heartbeat import STAT, stopped_cpus
+from tare.lab.host_files import Keys, initramfs, make_keys
 from tare.lab.image import LabImage, build_lab_image, make_file_system
 from tare.lab.memory import require_memory
 from tare.lab.options import GIB, MIB, Hypervisor, LabOptions
 from tare.lab.outer import Outer
 from tare.lab.own_xen import with_own_xen
-from tare.lab.host_files import Keys, initramfs, make_keys
 from tare.platforms.contract import Context
 from tare.platforms.qemu.confinement import Confinement, prove_confined
 from tare.programs import QEMU

@@ -30,8 +30,8 @@ from tare.run.lifecycle.certifying import Tried
 from tare.run.lifecycle.session import agent_path
 from tare.testing.conformance import PlatformCases
 from tare.testing.hosts import Elsewhere, second_host
-from tare.testing.machines import Running
 from tare.testing.leftovers import remains_in
+from tare.testing.machines import Running
 
 _ORDER = "TARE_CERTIFY"
 """The variable that names the file with what is to be tried, and where to note it."""

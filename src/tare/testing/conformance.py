@@ -38,11 +38,11 @@ from tare.platforms.vendors.offer import least_memory
 from tare.registry import installed
 from tare.run.lifecycle.session import agent_path
 from tare.run.topologies.peers import Peer, connected, require_network, started_peer
+from tare.testing.connected_machines import NETWORK_S, Kind, exchanges, two_apart
 from tare.testing.hosts import Elsewhere, second_host
+from tare.testing.leftovers import remains_in, remains_of
 from tare.testing.machines import SECOND, WORK, Machines, Running
 from tare.testing.missing_capabilities import CROWDED, FITS, demanding_plan, lacking
-from tare.testing.leftovers import remains_in, remains_of
-from tare.testing.connected_machines import NETWORK_S, Kind, exchanges, two_apart
 
 MIB = 1 << 20
 DISK = 48 * MIB

@@ -16,9 +16,9 @@ from typing import Any
 import asyncssh
 
 from tare.errors import InputError, TareError
+from tare.hosts.ssh.login_faults import not_let_on, not_reached, on_the_way
 from tare.hosts.ssh.options import NO_AGENT, SshOptions
 from tare.hosts.ssh.shell import run_script
-from tare.hosts.ssh.login_faults import not_let_on, not_reached, on_the_way
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 

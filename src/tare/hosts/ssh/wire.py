@@ -17,9 +17,9 @@ from tare.hosts.address_pair import AddressPair
 from tare.hosts.ssh.agent_copy import Door, prepare, take_back, unusable
 from tare.hosts.ssh.connect import UnknownKey, boot_of, log_in
 from tare.hosts.ssh.link import Decoder, Frame, Gap, Link
+from tare.hosts.ssh.login_faults import reason
 from tare.hosts.ssh.options import SshOptions
 from tare.hosts.ssh.shell import ByteProcess, NotRun, start_program
-from tare.hosts.ssh.login_faults import reason
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 LEAVING_S = 3.0

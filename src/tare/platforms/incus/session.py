@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tare.errors import InputError, MachineFault, TareError
-from tare.hosts.forwarded_socket import carried_socket
 from tare.hosts.contract import Host
+from tare.hosts.forwarded_socket import carried_socket
 from tare.platforms.incus.client import Answer, Client, ended
 from tare.platforms.incus.options import ON_THE_HOST, client_certificate
 from tare.platforms.vendors.session import Session, opened

@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from tare.errors import InputError, MachineFault
-from tare.hosts.forwarded_socket import carried_socket
 from tare.hosts.contract import Host
+from tare.hosts.forwarded_socket import carried_socket
 from tare.platforms.libvirt.disturbances import PAUSED, SUSPENDED, Look, look_at
 from tare.study.planning.host_cpus import HostCpus
 

@@ -19,8 +19,8 @@ from tare.hosts.trace.threads import allowed_cpus, run_delay, threads_of
 from tare.platforms.contract import Context, Machine, Shape
 from tare.platforms.guest_hello import first_hello, last_line
 from tare.platforms.libvirt.connection import Connection, Missing
-from tare.platforms.libvirt.domain import Files, expected_disk, reported_disk, reported_features
 from tare.platforms.libvirt.disturbances import Looks, list_disturbances, swapped
+from tare.platforms.libvirt.domain import Files, expected_disk, reported_disk, reported_features
 from tare.platforms.libvirt.options import LibvirtOptions
 from tare.platforms.linux.backed_disk import BACKINGS, forget_backed
 from tare.platforms.linux.console import Console
@@ -28,9 +28,9 @@ from tare.platforms.linux.disk import OwnDisk
 from tare.platforms.linux.process_cost import vcpu_cost
 from tare.platforms.linux.process_machine import any_stopped
 from tare.platforms.linux.sockets import reached
-from tare.platforms.qemu.guest_process import Carrier, find_carrier
 from tare.platforms.qemu.disk import require_bus
 from tare.platforms.qemu.features import wanted
+from tare.platforms.qemu.guest_process import Carrier, find_carrier
 from tare.platforms.qemu.memory import prove_memory
 from tare.platforms.qemu.threads import prove_placement
 

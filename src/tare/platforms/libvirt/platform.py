@@ -47,13 +47,13 @@ from tare.platforms.linux.booting import image_for, prepared_by
 from tare.platforms.linux.disk import LABEL
 from tare.platforms.linux.process_machine import owned_directory
 from tare.platforms.linux.writes import FOLDER, NETWORK, SETTINGS
+from tare.platforms.qemu.argument_safety import passed_on
 from tare.platforms.qemu.command import kernel_arguments
 from tare.platforms.qemu.halt_polling import hold_polling
-from tare.platforms.qemu.argument_safety import passed_on
 from tare.platforms.qemu.huge_pages import require_whole_pages
-from tare.platforms.qemu.unmet_settings import lacking_places, lacking_switches
 from tare.platforms.qemu.platform import Qemu
 from tare.platforms.qemu.threads import emulator_cpus
+from tare.platforms.qemu.unmet_settings import lacking_places, lacking_switches
 from tare.study.planning.host_cpus import HostCpus
 
 WITHHELD = (

@@ -15,9 +15,9 @@ from tare.agent.channel import StreamChannel
 from tare.agent.client import AgentClient, Hello
 from tare.errors import MachineFault, TareError
 from tare.hosts import Host, Ledger, OwnedProcess
-from tare.hosts.shielded import begun
 from tare.hosts.control_groups import CGROUPS
 from tare.hosts.processes import stat_fields
+from tare.hosts.shielded import begun
 from tare.hosts.trace.threads import run_delay, threads_of
 from tare.platforms.contract import Machine
 from tare.platforms.linux.disk import MountedDisk, device_moved, forget_everything

@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from tare.platforms.linux.thread_cpus import EmulatorCpus, cpus_in_words, listed_cpus, other_cpus
 from tare.platforms.linux.scheduling import LinuxOptions
 from tare.platforms.linux.switch_options import SwitchedOptions
+from tare.platforms.linux.thread_cpus import EmulatorCpus, cpus_in_words, listed_cpus, other_cpus
 from tare.platforms.network import PCI_ADDRESS
 from tare.platforms.qemu.disk_options import MICROVM, DiskOptions
 from tare.platforms.qemu.enlightenments import Enlightenments

@@ -43,18 +43,18 @@ from tare.platforms.linux.tickless import require_tickless, tickless_arguments, 
 from tare.platforms.linux.writes import FOLDER, GROUPS, NETWORK, PROCESS, SETTINGS
 from tare.platforms.qemu import kvm_memory, nested, nic
 from tare.platforms.qemu import kvm_trial as probe
+from tare.platforms.qemu.argument_safety import passed_on
 from tare.platforms.qemu.command import PROGRAM, Places, command, kernel_arguments, trial
 from tare.platforms.qemu.confinement import KVM, TUN, confined_as, confinement
 from tare.platforms.qemu.disk_options import MICROVM
-from tare.platforms.qemu.argument_safety import passed_on
 from tare.platforms.qemu.huge_pages import require_whole_pages
-from tare.platforms.qemu.unmet_settings import lacking_here
 from tare.platforms.qemu.machine import QemuMachine, fits_socket
 from tare.platforms.qemu.microvm import frequency_words
 from tare.platforms.qemu.nic import link_of, take_function
 from tare.platforms.qemu.offer import Offer, offer_of
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.own_kernel import guest_kernels, trial_facts
+from tare.platforms.qemu.unmet_settings import lacking_here
 
 if TYPE_CHECKING:
     from tare.platforms.contract import Machine

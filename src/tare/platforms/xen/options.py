@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from tare.platforms.contract import SUBJECT, TRIAL
-from tare.platforms.linux.thread_cpus import listed_cpus
 from tare.platforms.linux.switch_options import SwitchedOptions
+from tare.platforms.linux.thread_cpus import listed_cpus
 from tare.platforms.scheduled_options import ScheduledOptions, refused, subject_scheduling
 from tare.platforms.scheduling import Scheduling
 from tare.platforms.xen import rtds

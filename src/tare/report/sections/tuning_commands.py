@@ -318,7 +318,9 @@ def commands_for(keys: Mapping[str, Any]) -> Commands:
     Args:
         keys: The keys with their values, as in a study.
     """
-    found = [_for_key(key, value) for key, value in _flat(keys).items() if key not in _NAMES]
+    found = [
+        _commands_for_key(key, value) for key, value in _flat(keys).items() if key not in _NAMES
+    ]
     if not found:
         return Commands("–", "–", "–", "–")
     return Commands(*("; ".join(dict.fromkeys(parts)) for parts in zip(*found, strict=True)))

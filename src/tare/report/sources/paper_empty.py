@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from tare.analysis.effects.comparison import Comparison
 from tare.analysis.effects.results import Key
-from tare.references.missing_values import why_no_value
 from tare.references.measured import measured_keys
+from tare.references.missing_values import why_no_value
 from tare.references.pairing import PairedTable, describe_column
 from tare.references.scenarios import skipped_in
 from tare.report.page.words import joined

@@ -19,7 +19,6 @@ from tare.hosts.ledger.settings import held_unaltered
 from tare.platforms.contract import SUBJECT, Context, Machine
 from tare.platforms.host_hypervisor import hypervisor_of
 from tare.probes import ProbedCell
-from tare.run.cells.liveness import while_alive
 from tare.run.cells.cell_context import CellContext
 from tare.run.cells.cell_events import (
     log_failed,
@@ -29,6 +28,7 @@ from tare.run.cells.cell_events import (
     not_removed,
 )
 from tare.run.cells.duet import InStep
+from tare.run.cells.liveness import while_alive
 from tare.run.cells.neighbours import Neighbour
 from tare.run.cells.outputs import save_logs
 from tare.run.cells.placement import (

@@ -15,9 +15,9 @@ from tare.errors import MachineFault, TareError, WorkloadFault
 from tare.events import CellFinished
 from tare.events.cell_facts import CellFacts
 from tare.platforms.contract import SUBJECT
-from tare.run.cells.liveness import ANSWER_S, REMOVED_S, while_alive
 from tare.run.cells.cell_events import log_started, log_without_values, observed, texts, warnings
 from tare.run.cells.duet import Undivided
+from tare.run.cells.liveness import ANSWER_S, REMOVED_S, while_alive
 from tare.run.cells.neighbours import LoadReport, Loads
 from tare.run.cells.outputs import logs_and_files, save_output
 from tare.run.cells.plausibility import (

@@ -30,13 +30,13 @@ from tare.hosts.ledger.ledger import ledger_path
 from tare.hosts.lock import host_lock
 from tare.outputs import put_for_user
 from tare.plaintext import plain_line
+from tare.platforms.certificates.model import Case, Certificate, Written, results_of
 from tare.platforms.certificates.redaction import (
     hidden,
     plain_options,
     texts_to_hide,
     wanted_events,
 )
-from tare.platforms.certificates.model import Case, Certificate, Written, results_of
 from tare.platforms.contract import Capabilities, Context, Platform, PlatformOptions, Verdict
 from tare.platforms.vendors.offer import least_memory
 from tare.registry import installed

@@ -26,6 +26,7 @@ from tare.run.cells.placement import OtherHosts, ReadyArm
 from tare.run.cells.plausibility import Clocks
 from tare.run.cells.steps import run_step, steps
 from tare.run.hosts.host_facts import find_caches
+from tare.run.lifecycle.block_schedule import AssignedBlock, Pace, RunPart
 from tare.run.lifecycle.cell_counts import (
     Status,
     account,
@@ -35,7 +36,6 @@ from tare.run.lifecycle.cell_counts import (
     unfinished,
 )
 from tare.run.lifecycle.early_work import BeforeCells
-from tare.run.lifecycle.block_schedule import AssignedBlock, Pace, RunPart
 from tare.run.lifecycle.folder import resume_command
 from tare.run.lifecycle.interrupt import StopRequest, listening
 from tare.run.lifecycle.setup import Decision, RunSetup, platform_of

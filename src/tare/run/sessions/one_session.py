@@ -19,6 +19,7 @@ from tare.events import (
     SessionFinished,
     SessionStarted,
 )
+from tare.run.lifecycle.block_schedule import AssignedBlock, Pace, RunPart
 from tare.run.lifecycle.cell_counts import (
     account_of_sessions,
     cells_in_a_block,
@@ -26,7 +27,6 @@ from tare.run.lifecycle.cell_counts import (
     require_worth,
     unfinished,
 )
-from tare.run.lifecycle.block_schedule import AssignedBlock, Pace, RunPart
 from tare.run.lifecycle.execution import Execution
 from tare.run.lifecycle.executor import record_skips
 from tare.run.lifecycle.resume_checks import (

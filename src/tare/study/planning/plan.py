@@ -20,13 +20,13 @@ from tare.study.model.notes import (
 from tare.study.model.releases import Release
 from tare.study.model.scenario import Scenario
 from tare.study.model.study import Study, WorkloadSpec
+from tare.study.planning.arm_order import in_order
 from tare.study.planning.cells import Batch, Cell, cell_id
 from tare.study.planning.cpu_choice import described
 from tare.study.planning.duets import exchanged, expected_s, in_one_order, paired
 from tare.study.planning.guest_kernels import REALTIME, GuestKernels, KernelChoice, choose_kernel
 from tare.study.planning.host_cpus import Carrier, HostCpus
 from tare.study.planning.memory_held import cached_beyond, little_memory
-from tare.study.planning.arm_order import in_order
 from tare.study.planning.placement import Unplaceable, place, with_ends
 from tare.study.planning.release_arms import release_notes, unfit_release
 from tare.study.planning.turns import by_turns

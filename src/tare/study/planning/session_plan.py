@@ -14,8 +14,8 @@ from typing import Any
 from pydantic import Field
 
 from tare.study.model.forms import Slug
-from tare.study.planning.blocks import LEAST_BLOCKS, Blocks
 from tare.study.planning.arm_order import williams
+from tare.study.planning.blocks import LEAST_BLOCKS, Blocks
 from tare.study.reading.hosting import Part
 from tare.units import Duration
 

@@ -6,11 +6,12 @@ the kernel's network stack too, and not over the loopback. Where the machines ar
 each host has a bridge, and the bridges are joined. See `tare help network`.
 """
 
+from tare.platforms.linux.network.batch_network import (
+    SpanningNetwork,
+    owned_network,
+    spanning_network,
+)
 from tare.platforms.linux.network.host_network import Isolated, Network, in_namespace
-from tare.platforms.linux.network.batch_network import SpanningNetwork, owned_network, spanning_network
-from tare.platforms.linux.network.subnets import Addresses, choose_subnet, free_subnet, networks_in
-from tare.platforms.linux.network.switches import lacking_switch
-from tare.platforms.linux.network.tracking import Tracked, warnings
 from tare.platforms.linux.network.offered import (
     ALONE,
     UNMADE,
@@ -18,6 +19,9 @@ from tare.platforms.linux.network.offered import (
     offered_network,
     with_network,
 )
+from tare.platforms.linux.network.subnets import Addresses, choose_subnet, free_subnet, networks_in
+from tare.platforms.linux.network.switches import lacking_switch
+from tare.platforms.linux.network.tracking import Tracked, warnings
 from tare.platforms.network import MTU, SERVED, VARIABLE, Link
 
 __all__ = [

@@ -10,11 +10,11 @@ from typing import Any
 
 from tare.errors import MachineFault
 from tare.platforms.contract import Context
-from tare.platforms.linux.network.single_host import Plan, lay_alone, plug_peer
 from tare.platforms.linux.network.host_network import Common, Isolated, Laid, Network
 from tare.platforms.linux.network.joining import join
 from tare.platforms.linux.network.joint import Bridge
 from tare.platforms.linux.network.parts import Parts
+from tare.platforms.linux.network.single_host import Plan, lay_alone, plug_peer
 from tare.platforms.linux.network.subnets import Addresses, free_subnet
 from tare.platforms.linux.network.switches import HostBridge
 from tare.platforms.network import MTU, Link
