@@ -8,7 +8,7 @@ import statistics
 import numpy as np
 
 from tare.analysis.effects.results import Interval
-from tare.analysis.topics.load_balancer import Through
+from tare.analysis.topics.load_balancer import Throughput
 from tare.analysis.topics.proxied_cells import ProxiedCell, against
 from tare.analysis.topics.proxied_losses import Loss, capacity_loss
 from tare.events.results import CellResult
@@ -54,9 +54,9 @@ def present(study: Study) -> list[Loss]:
     return [loss for loss in found if loss is not None]
 
 
-def shown(size: int, lost: Loss | None, blocks: int = 8) -> Through:
+def shown(size: int, lost: Loss | None, blocks: int = 8) -> Throughput:
     """Return an arm's row at one size, with a loss and nothing else."""
-    return Through(
+    return Throughput(
         scenario="s",
         workload="proxy",
         arm="kvm",

@@ -32,7 +32,7 @@ from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 from tare.platforms.scheduling import Scheduling
 from tare.run.lifecycle.session import agent_path
-from tare.testing.machines import Machines, Running
+from tare.testing.machines import Machines, RunningMachine
 from tare.workloads import WORKLOADS, MachineFacts, fitted
 
 Accelerator = Literal["tcg", "kvm"]
@@ -84,7 +84,7 @@ async def turn(machine: Machine, name: str, given: Mapping[str, Any]) -> float:
 @asynccontextmanager
 async def guests(
     context: Context, accelerator: Accelerator
-) -> AsyncIterator[Mapping[str, Running]]:
+) -> AsyncIterator[Mapping[str, RunningMachine]]:
     """Hold a freshly booted guest of each arm, all on the last CPU: who is not asked is idle.
 
     Raises:
@@ -92,7 +92,7 @@ async def guests(
     """
     cpus = context.host.topology().online[-1:]
     held: list[Machines] = []
-    booted: dict[str, Running] = {}
+    booted: dict[str, RunningMachine] = {}
     try:
         for arm, confined in ARMS.items():
             options = QemuOptions(accelerator=accelerator, confined=confined, scheduling=NICE)
@@ -124,7 +124,7 @@ def order(block: int, number: int) -> tuple[str, ...]:
 
 
 async def by_turns(
-    booted: Mapping[str, Running], block: int, rounds: int, seconds: float
+    booted: Mapping[str, RunningMachine], block: int, rounds: int, seconds: float
 ) -> dict[tuple[str, str], float]:
     """Return each work's figure by arm: the geometric mean over rounds, after those of warm-up.
 

@@ -45,7 +45,7 @@ from benchmarks.verdict_simulations import write_between_marks
 from tare.analysis.effects.all_pairs import compare_every_pair
 from tare.analysis.effects.compare import compare
 from tare.analysis.effects.comparison import Comparison
-from tare.analysis.runs.change_verdicts import Changed, changed
+from tare.analysis.runs.change_verdicts import JudgedChange, changed
 from tare.analysis.runs.gates import check, parse_gate
 from tare.analysis.runs.resource_changes import resource_changes
 from tare.analysis.statistics.shares import exact_share
@@ -65,7 +65,7 @@ STUDIES = 10_000
 MARKS = ("<!-- sentences -->", "<!-- sentences end -->")
 TYPICAL = "in typical boots"
 
-Factor = Callable[[Changed], float]
+Factor = Callable[[JudgedChange], float]
 """Returns the factor by which the cost of an arm truly changed."""
 
 
@@ -180,7 +180,7 @@ def run_claims(study: TrueStudy, before: Comparison) -> Iterator[Claim]:
         return
     after = compare([second])
 
-    def factor(one: Changed) -> float:
+    def factor(one: JudgedChange) -> float:
         return true.get((one.change.arm, one.change.key.workload, one.change.key.metric), 1.0)
 
     found = changed({BASELINE: before}, {BASELINE: after}, BASELINE)
@@ -191,7 +191,7 @@ def run_claims(study: TrueStudy, before: Comparison) -> Iterator[Claim]:
     yield from _gate_claims(before, after, headlines, factor, rng)
 
 
-def _change_claims(one: Changed, factor: float) -> Iterator[Claim]:
+def _change_claims(one: JudgedChange, factor: float) -> Iterator[Claim]:
     text = f"{one.change.key} {one.change.arm}: {one.verdict}"
     if one.verdict in ("worse", "better"):
         held = factor > 1 if one.verdict == "worse" else factor < 1
@@ -222,7 +222,7 @@ _CHANGE = re.compile(
 
 
 def _change_answer_claims(
-    found: Sequence[Changed], before: Comparison, factor: Factor
+    found: Sequence[JudgedChange], before: Comparison, factor: Factor
 ) -> Iterator[Claim]:
     """Yield what the answer for each arm claims of the second run, by resource."""
     true: dict[tuple[str, str], float] = {}
@@ -266,7 +266,7 @@ _LIMITS = ("+2", "+5", "+10")
 def _gate_claims(
     before: Comparison,
     after: Comparison,
-    headlines: Sequence[Changed],
+    headlines: Sequence[JudgedChange],
     factor: Factor,
     rng: np.random.Generator,
 ) -> Iterator[Claim]:

@@ -24,7 +24,7 @@ from benchmarks.verdict_simulations import write_between_marks
 from tare.analysis.effects.verdict import judge
 from tare.analysis.statistics.logratio import mean_interval, t_quantile
 from tare.analysis.statistics.maxt import flips_at_looks
-from tare.analysis.statistics.sequential import Plan, declared_at, sequential_p
+from tare.analysis.statistics.sequential import LookPlan, declared_at, sequential_p
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -148,7 +148,7 @@ def anytime(studies: Studies, most: float) -> Ends:
 
 def sequential(studies: Studies, most: float) -> Ends:
     """Until the group-sequential interval excludes 1, at most so many blocks."""
-    plan = Plan(LEAST, round(most))
+    plan = LookPlan(LEAST, round(most))
     looks = np.array(plan.looks())
     levels = np.array([plan.level(int(n)) for n in looks])
     return _declared(studies, looks, t_of(looks, levels))
@@ -249,7 +249,7 @@ def table(studies: int) -> str:
 
 
 def verdicts(
-    setting: Setting, plan: Plan, studies: int, seed: int = 1
+    setting: Setting, plan: LookPlan, studies: int, seed: int = 1
 ) -> Iterator[tuple[int, set[int]]]:
     """Yield after how many blocks each study stops, and which metrics are declared by then.
 

@@ -49,7 +49,7 @@ Part = TypeVar("Part", bound="Platform[Any] | Workload[Any] | ProbeKind")
 
 
 @dataclass(frozen=True)
-class Broken:
+class BrokenEntryPoint:
     """An entry point that is left out.
 
     Args:
@@ -102,7 +102,7 @@ class _Source(Generic[Part]):
         self._contract = kind, require_declared
 
     @cached_property
-    def _content(self) -> tuple[Part, ...] | Mapping[str, _Source[Part]] | Broken:
+    def _content(self) -> tuple[Part, ...] | Mapping[str, _Source[Part]] | BrokenEntryPoint:
         """Its parts, or the sources of its parts by name, or why it is left out."""
         try:
             loaded = self._point.load()
@@ -124,15 +124,15 @@ class _Source(Generic[Part]):
         parts = content if isinstance(content, tuple) else ()
         return next((part for part in parts if part.name == name), None)
 
-    def load(self) -> tuple[tuple[Part, ...], tuple[Broken, ...]]:
+    def load(self) -> tuple[tuple[Part, ...], tuple[BrokenEntryPoint, ...]]:
         """Return all its parts, and what is left out of it."""
         content = self._content
-        if isinstance(content, Broken):
+        if isinstance(content, BrokenEntryPoint):
             return (), (content,)
         if isinstance(content, tuple):
             return content, ()
         found: list[Part] = []
-        broken: list[Broken] = []
+        broken: list[BrokenEntryPoint] = []
         for name, source in content.items():
             if part := source.find(name):
                 found.append(part)
@@ -140,9 +140,9 @@ class _Source(Generic[Part]):
                 broken += source.load()[1] or [source.without(f"it brings no part {name}")]
         return tuple(found), tuple(broken)
 
-    def without(self, reason: str) -> Broken:
+    def without(self, reason: str) -> BrokenEntryPoint:
         """Return why it, or a part of it, is left out."""
-        return Broken(self.name, self._point.group, self.package, reason)
+        return BrokenEntryPoint(self.name, self._point.group, self.package, reason)
 
 
 class Parts(Mapping[str, Part]):
@@ -185,7 +185,7 @@ class Parts(Mapping[str, Part]):
         return len(self._all[0])
 
     @property
-    def broken(self) -> tuple[Broken, ...]:
+    def broken(self) -> tuple[BrokenEntryPoint, ...]:
         """What is installed and left out."""
         return self._all[1]
 
@@ -195,9 +195,9 @@ class Parts(Mapping[str, Part]):
             yield from source.load()[0]
 
     @cached_property
-    def _all(self) -> tuple[Mapping[str, Part], tuple[Broken, ...]]:
+    def _all(self) -> tuple[Mapping[str, Part], tuple[BrokenEntryPoint, ...]]:
         found: dict[str, Part] = {}
-        broken: list[Broken] = []
+        broken: list[BrokenEntryPoint] = []
         for source in (*self._own, *self._others):
             parts, left_out = source.load()
             broken += left_out
@@ -277,7 +277,7 @@ class Registry:
         return {**others, **PRODUCTS}
 
     @property
-    def broken(self) -> tuple[Broken, ...]:
+    def broken(self) -> tuple[BrokenEntryPoint, ...]:
         """What is installed and left out."""
         return (*self.platforms.broken, *self.workloads.broken, *self.probes.broken)
 

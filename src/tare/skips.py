@@ -26,7 +26,7 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
-class Line:
+class SkipReason:
     """All that is skipped for one reason.
 
     Args:
@@ -40,7 +40,7 @@ class Line:
     hint: str
 
 
-def lines_of(parts: Iterable[LeftOut], between: str = "/") -> list[Line]:
+def lines_of(parts: Iterable[LeftOut], between: str = "/") -> list[SkipReason]:
     """Return a line for each reason, in the order in which reasons first come.
 
     A reason that begins with its workload's name is one with the same reason of another workload.
@@ -59,10 +59,10 @@ def _nameless(part: LeftOut) -> str:
     return part.reason.removeprefix(f"{part.workload} ") if part.workload else part.reason
 
 
-def _line(reason: str, hint: str, parts: list[LeftOut], between: str) -> Line:
+def _line(reason: str, hint: str, parts: list[LeftOut], between: str) -> SkipReason:
     if len({part.reason for part in parts}) == 1:
         what = ", ".join(_named(part, between) for part in parts)
-        return Line(what, parts[0].reason, hint)
+        return SkipReason(what, parts[0].reason, hint)
     workloads: dict[str, list[str]] = {}
     for part in parts:
         place = between.join(filter(None, (part.arm, part.scenario)))
@@ -71,7 +71,7 @@ def _line(reason: str, hint: str, parts: list[LeftOut], between: str) -> Line:
     for place, names in workloads.items():
         places.setdefault(tuple(names), []).append(place)
     what = "; ".join(f"{', '.join(found)}: {', '.join(names)}" for names, found in places.items())
-    return Line(what, reason, hint)
+    return SkipReason(what, reason, hint)
 
 
 def _named(part: LeftOut, between: str) -> str:

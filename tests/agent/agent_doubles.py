@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tare.agent.channel import Channel
-from tare.agent.framing import Decoder, Kind, encode
+from tare.agent.framing import Decoder, FrameKind, encode
 
 
 class ScriptedAgent:
@@ -40,13 +40,13 @@ class ScriptedAgent:
 
     def frame(self, message: dict[str, Any], seq: int | None = None) -> bytes:
         """Number a message, and return its frame."""
-        return self._encode(Kind.MESSAGE, json.dumps(message).encode(), seq)
+        return self._encode(FrameKind.MESSAGE, json.dumps(message).encode(), seq)
 
     def series_frame(self, header: dict[str, Any], data: bytes) -> bytes:
         """Number a series chunk, and return its frame."""
-        return self._encode(Kind.SERIES, json.dumps(header).encode() + b"\n" + data, None)
+        return self._encode(FrameKind.SERIES, json.dumps(header).encode() + b"\n" + data, None)
 
-    def _encode(self, kind: Kind, payload: bytes, seq: int | None) -> bytes:
+    def _encode(self, kind: FrameKind, payload: bytes, seq: int | None) -> bytes:
         if seq is None:
             seq = self._seq
             self._seq += 1

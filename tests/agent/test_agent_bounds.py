@@ -23,7 +23,7 @@ from tare.agent.framing import (
     MAX_PAYLOAD,
     Decoder,
     Frame,
-    Kind,
+    FrameKind,
     ReorderBuffer,
     TooMuchDamage,
     encode,
@@ -72,7 +72,7 @@ def test_damage_of_every_other_frame_is_accepted(seed: int, frames: int) -> None
     decoder, random = Decoder(), np.random.default_rng(seed)
     found = []
     for seq in range(frames):
-        data = bytearray(encode(Kind.SERIES, seq, random.bytes(1 << 16)))
+        data = bytearray(encode(FrameKind.SERIES, seq, random.bytes(1 << 16)))
         if seq % 2:
             data[int(random.integers(len(data)))] ^= 0xFF
         found += decoder.feed(bytes(data))
@@ -88,7 +88,7 @@ async def test_frames_behind_a_gap_hold_little() -> None:
     await asyncio.sleep(0)
     part = b"{}\n" + bytes(MAX_PAYLOAD - 3)
     for seq in range(2, 200):
-        agent.put(encode(Kind.SERIES, seq, part))
+        agent.put(encode(FrameKind.SERIES, seq, part))
         if running.done():
             break
         await asyncio.sleep(0)
@@ -101,9 +101,9 @@ async def test_frames_behind_a_gap_hold_little() -> None:
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=60))
 def test_bytes_held_for_reordering_are_counted(arrivals: list[tuple[int, int]]) -> None:
     order = ReorderBuffer()
-    order.put(Frame(Kind.MESSAGE, 0, b""))
+    order.put(Frame(FrameKind.MESSAGE, 0, b""))
     for seq, size in arrivals:
-        order.put(Frame(Kind.MESSAGE, seq, bytes(size)))
+        order.put(Frame(FrameKind.MESSAGE, seq, bytes(size)))
         assert order.held_bytes == sum(len(frame.payload) for frame in order._early.values())
         wanted = range(order.next or 0, max(order._early, default=0))
         assert order.missing() == [each for each in wanted if each not in order._early][:64]

@@ -12,7 +12,7 @@ import pytest
 
 from agent.agent_doubles import ScriptedAgent
 from tare.agent import AgentClient, Barrier
-from tare.agent.framing import OUT_OF_BAND, Kind, encode
+from tare.agent.framing import OUT_OF_BAND, FrameKind, encode
 from tare.errors import MachineFault, WorkloadFault
 
 HELLO = {"type": "hello", "protocol": 1, "agent": "9", "role": "init", "proof": {"a": 1}}
@@ -253,7 +253,7 @@ async def test_a_fatal_error_is_delivered_out_of_order() -> None:
     client = client_of(agent)
     running = asyncio.ensure_future(client.run("w", {}, deadline_s=60))
     await asyncio.sleep(0)
-    agent.put(encode(Kind.MESSAGE, OUT_OF_BAND, b'{"type":"fatal","reason":"out of memory"}'))
+    agent.put(encode(FrameKind.MESSAGE, OUT_OF_BAND, b'{"type":"fatal","reason":"out of memory"}'))
     with pytest.raises(MachineFault, match="vm-1 failed: out of memory"):
         await running
     await client.close()
@@ -288,7 +288,7 @@ async def test_an_echo_of_requests_is_not_taken_for_an_answer() -> None:
     client = client_of(agent)
     hello = asyncio.ensure_future(client.hello(5))
     await asyncio.sleep(0)
-    agent.put(encode(Kind.MESSAGE, 0, b'{"op":"hello","id":1}'))
+    agent.put(encode(FrameKind.MESSAGE, 0, b'{"op":"hello","id":1}'))
     agent.say(HELLO)
     assert (await hello).agent == "9"
     await client.close()

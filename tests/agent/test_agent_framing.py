@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.agent.framing import MAX_PAYLOAD, Decoder, Frame, Kind, ReorderBuffer, encode
+from tare.agent.framing import MAX_PAYLOAD, Decoder, Frame, FrameKind, ReorderBuffer, encode
 
 FRAMES = st.lists(
     st.builds(
         Frame,
-        kind=st.sampled_from(Kind),
+        kind=st.sampled_from(FrameKind),
         seq=st.integers(0, 2**32 - 1),
         payload=st.binary(max_size=300),
     ),
@@ -71,7 +71,7 @@ def test_damage_costs_only_the_frames_it_touches(
             if at % len(data) < end:
                 touched.add(index)
                 break
-    last = Frame(Kind.MESSAGE, 7, bytes(500))
+    last = Frame(FrameKind.MESSAGE, 7, bytes(500))
     found, _ = decode(bytes(data) + encode(last.kind, last.seq, last.payload), cuts)
     remaining = iter(found)
     for index, frame in enumerate(frames):
@@ -94,11 +94,11 @@ def test_a_cut_stream_recovers(frames: list[Frame], cut: int, junk: bytes) -> No
     decoder.feed(data[: cut % (len(data) + 1)] + junk)
     while decoder.partial:
         decoder.abandon()
-    assert decoder.feed(encode(Kind.MESSAGE, 1, b"{}")) == [Frame(Kind.MESSAGE, 1, b"{}")]
+    assert decoder.feed(encode(FrameKind.MESSAGE, 1, b"{}")) == [Frame(FrameKind.MESSAGE, 1, b"{}")]
 
 
 def test_the_layout_is_as_documented() -> None:
-    frame = encode(Kind.SERIES, 0x04030201, b"ab")
+    frame = encode(FrameKind.SERIES, 0x04030201, b"ab")
     assert frame[:14] == b"\xf5TAR\x01\x01\x01\x02\x03\x04\x02\x00\x00\x00"
     assert frame[-4:] == (0x9E83486D).to_bytes(4, "little")
     assert len(frame) == 18 + 2 + 4
@@ -106,21 +106,21 @@ def test_the_layout_is_as_documented() -> None:
 
 def test_a_payload_that_is_too_long_is_refused() -> None:
     with pytest.raises(ValueError, match="too long"):
-        encode(Kind.MESSAGE, 0, bytes(MAX_PAYLOAD + 1))
+        encode(FrameKind.MESSAGE, 0, bytes(MAX_PAYLOAD + 1))
 
 
 def test_noise_reads_as_lines_of_text() -> None:
     decoder = Decoder()
-    decoder.feed(b"[1.0] one\r\n" + encode(Kind.MESSAGE, 0, b"{}") + b"[2.0] \xff two\r\n\r\n")
+    decoder.feed(b"[1.0] one\r\n" + encode(FrameKind.MESSAGE, 0, b"{}") + b"[2.0] \xff two\r\n\r\n")
     assert decoder.noise_lines() == ("[1.0] one", "[2.0] \N{REPLACEMENT CHARACTER} two")
 
 
 @given(st.permutations(range(12)), st.sets(st.integers(0, 11)))
 def test_frames_come_out_in_order_and_once(arrival: list[int], twice: set[int]) -> None:
     order = ReorderBuffer()
-    out = order.put(Frame(Kind.MESSAGE, 100, b""))
+    out = order.put(Frame(FrameKind.MESSAGE, 100, b""))
     for seq in [*arrival, *twice]:
-        frame = Frame(Kind.MESSAGE, 101 + seq, b"")
+        frame = Frame(FrameKind.MESSAGE, 101 + seq, b"")
         out += order.put(frame)
         if seq in twice:
             out += order.put(frame)
@@ -133,6 +133,6 @@ def test_a_gap_names_what_is_missing() -> None:
     order = ReorderBuffer()
     assert order.arrived is None
     for seq in (0, 3, 5):
-        order.put(Frame(Kind.MESSAGE, seq, b""))
+        order.put(Frame(FrameKind.MESSAGE, seq, b""))
     assert order.missing() == [1, 2, 4]
     assert order.arrived is None or order.arrived == 0

@@ -16,7 +16,7 @@ import pytest
 from agent.agent_doubles import NoisyChannel
 from tare.agent import AgentClient, Barrier, StreamChannel, judge
 from tare.agent.expected_series import SERIES_OF_WORKLOAD
-from tare.agent.framing import Decoder, Kind, encode
+from tare.agent.framing import Decoder, FrameKind, encode
 from tare.errors import MachineFault, WorkloadFault
 
 CPU = min(os.sched_getaffinity(0))
@@ -176,7 +176,7 @@ async def test_a_request_that_comes_twice_is_carried_out_once(agent_program: Pat
         channel = channel_of(agent)
 
         async def ask(**message: object) -> None:
-            await channel.send(encode(Kind.MESSAGE, 0, json.dumps(message).encode()))
+            await channel.send(encode(FrameKind.MESSAGE, 0, json.dumps(message).encode()))
 
         async def hear(count: int, **wanted: object) -> None:
             while sum(wanted.items() <= message.items() for message in messages) < count:
@@ -224,8 +224,8 @@ async def test_garbage_does_not_end_the_agent(agent_program: Path) -> None:
         channel = channel_of(agent)
         await channel.send(bytes(range(256)) * 40)
         for payload in (b"", b"[]", b"{", b'{"op":"run"}', b'{"op":"fly","id":3}', b"\xff"):
-            await channel.send(encode(Kind.MESSAGE, 0, payload))
-        await channel.send(encode(Kind.SERIES, 0, b"x"))
+            await channel.send(encode(FrameKind.MESSAGE, 0, payload))
+        await channel.send(encode(FrameKind.SERIES, 0, b"x"))
         await channel.send(b"\xf5TAR\x01\x00")
         client = AgentClient(channel, name="bare")
         assert (await client.hello(10)).role == "process"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tare.analysis.topics.host_track import Cause, Names
+from tare.analysis.topics.host_track import Cause, ThreadNames
 
 SUBJECT, HOG, QEMU = 100, 200, 101
 CPU = 3
 START_NS = 5_000_000_000
-NAMES = Names(
+NAMES = ThreadNames(
     {
         SUBJECT: {"comm": "tare-tick", "role": "subject"},
         QEMU: {"comm": "qemu-system-x86", "role": "subject"},

@@ -21,7 +21,7 @@ from tare.analysis.topics.cores import (
     together,
 )
 from tare.analysis.topics.job_counters import counter_values, value_of
-from tare.analysis.topics.monitoring import Monitor, Phase, Track, _grouped, track_of
+from tare.analysis.topics.monitoring import CounterTrack, Monitor, Phase, _grouped, track_of
 from tare.report.figures.monitoring import monitoring_figure
 from tare.report.sections.monitoring import groups_table
 
@@ -114,10 +114,10 @@ def watched(arm: str, block: int, *, level: float) -> Monitor:
     values = tuple(level if time > 4 else 0.0 for time in times)
     cpu = {"cpu-user": values, "cpu-system": (0.1,) * 10, "cpu-iowait": (0.5,) * 10}
     tracks = (
-        Track("subject", times, {**cpu, "cpu-user": (0.0,) * 10}),
-        Track("slave-1", times, cpu),
-        Track("slave-2", times, cpu),
-        Track("host", times, {"disk-read": tuple(1e6 * value for value in values)}),
+        CounterTrack("subject", times, {**cpu, "cpu-user": (0.0,) * 10}),
+        CounterTrack("slave-1", times, cpu),
+        CounterTrack("slave-2", times, cpu),
+        CounterTrack("host", times, {"disk-read": tuple(1e6 * value for value in values)}),
     )
     phases = (Phase("read map", 4.0, 10.0), Phase("write map", 0.0, 4.0))
     return Monitor("c", block, arm, "two", "dfsio", "{}", False, tracks, phases)
@@ -134,7 +134,7 @@ def test_counters_of_a_step_are_those_of_its_phases_and_of_slaves_alone() -> Non
 
 def test_host_figures_cover_all_hosts_each_with_its_own_cpus() -> None:
     one = watched("kvm", 1, level=0.6)
-    further = Track("host-h2", one.hosts[0].time_s, {"disk-read": (0.0,) * 10})
+    further = CounterTrack("host-h2", one.hosts[0].time_s, {"disk-read": (0.0,) * 10})
     both = replace(one, tracks=(further, *one.tracks))
     assert [track.role for track in both.hosts] == ["host", "host-h2"]
     assert value_of(both, "disk-read", "host", "read") == pytest.approx(3e5)

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import ArrayLike
 
 from analysis.analysis_simulate import nested_logs
-from tare.analysis.effects.stopping import Value, decide
+from tare.analysis.effects.stopping import StoppingValue, decide
 from tare.analysis.statistics.bootstrap import Nested, block_means, paired_interval
 from tare.analysis.statistics.logratio import mean_interval
 from tare.analysis.statistics.tails import (
@@ -115,8 +115,8 @@ def test_stopping_on_precision_keeps_the_coverage() -> None:
     for _ in range(1000):
         ratios = 0.05 * rng.standard_normal(40)
         for n in range(8, 41):
-            values = [Value(b, "base", "k", 1.0) for b in range(n)]
-            values += [Value(b, "arm", "k", float(np.exp(ratios[b]))) for b in range(n)]
+            values = [StoppingValue(b, "base", "k", 1.0) for b in range(n)]
+            values += [StoppingValue(b, "arm", "k", float(np.exp(ratios[b]))) for b in range(n)]
             decision = decide(
                 values, baseline="base", blocks_done=n, least=8, most=40, precision=0.03
             )

@@ -15,7 +15,7 @@ from scipy.stats import binom, norm, t
 
 from tare.analysis.series.summaries import quantiles_of
 from tare.analysis.statistics.dependence import (
-    Share,
+    SharePrecision,
     block_length,
     mean_variance,
     share_ends,
@@ -163,13 +163,13 @@ def test_any_shares_give_ends_around_the_share(
 def test_a_size_that_is_not_well_known_counts_as_less(degrees: float, counted: int) -> None:
     # Korn & Graubard 1998: the squared ratio of the normal's quantile to Student's.
     less = (norm.ppf(0.975) / t.ppf(0.975, counted)) ** 2
-    found = share_ends(0.9, Share(200, degrees), 0.95)
-    assert found == pytest.approx(share_ends(0.9, Share(200 * less, math.inf), 0.95))
+    found = share_ends(0.9, SharePrecision(200, degrees), 0.95)
+    assert found == pytest.approx(share_ends(0.9, SharePrecision(200 * less, math.inf), 0.95))
 
 
 def test_independent_samples_give_clopper_and_pearsons_ends() -> None:
     from tare.analysis.statistics.shares import exact_share
 
-    low, high = share_ends(0.9, Share(200, math.inf), 0.95)
+    low, high = share_ends(0.9, SharePrecision(200, math.inf), 0.95)
     exact = exact_share(180, 200, 0.95)
     assert (low, high) == pytest.approx((exact.low, exact.high))

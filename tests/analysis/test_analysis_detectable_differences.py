@@ -25,7 +25,7 @@ from tare.analysis.effects.detectable import (
 )
 from tare.analysis.statistics import maxt
 from tare.analysis.statistics.detectable import detectable
-from tare.analysis.statistics.sequential import Plan
+from tare.analysis.statistics.sequential import LookPlan
 
 
 def plans(least: int, most: int, *, sequential: bool = False, **headlines: int) -> Plans:
@@ -94,7 +94,7 @@ def test_plan_of_a_sequential_study_keeps_its_promise(
 ) -> None:
     """The promised difference is declared by that look in 80 % of studies, or a few more."""
     monkeypatch.setattr(maxt, "DRAWS", 511)
-    studies, plan = 60, Plan(8, 16)
+    studies, plan = 60, LookPlan(8, 16)
     spread = 0.03 * math.sqrt(2)
     difference = detectable(spread, blocks, metrics, 0.05, margin=math.log1p(0.02), plan=plan)
     setting = Setting(np.eye(1, metrics) * difference, 0.03, 16)

@@ -20,7 +20,7 @@ from analysis.spikes_threads import (
 from tare.analysis.topics.host_track import columns_of, follow, track_thread
 from tare.analysis.topics.quota import Quota, blame_quota
 from tare.analysis.topics.spikes import divide
-from tare.events.host_schedule import HostEvent, Left, Vector
+from tare.events.host_schedule import HostEvent, SwitchReason, Vector
 
 
 def test_a_wait_for_a_helper_that_was_preempted_is_the_preemptors() -> None:
@@ -61,12 +61,12 @@ def test_a_thread_stopped_by_a_signal_does_not_count_as_waiting() -> None:
     rows: list[Row] = [
         (now, CPU, HostEvent.SWITCH, SUBJECT, 0, 0),
         # While it is stopped, a helper of the same machine is kept from its CPU as well.
-        (now + 1_000_000, CPU, HostEvent.SWITCH, QEMU, SUBJECT, Left.STOPPED),
-        (now + 1_500_000, CPU, HostEvent.SWITCH, HOG, QEMU, Left.READY),
+        (now + 1_000_000, CPU, HostEvent.SWITCH, QEMU, SUBJECT, SwitchReason.STOPPED),
+        (now + 1_500_000, CPU, HostEvent.SWITCH, HOG, QEMU, SwitchReason.READY),
         (now + 201_000_000, 0, HostEvent.WAKEUP, SUBJECT, CPU, 0),
-        (now + 201_400_000, CPU, HostEvent.SWITCH, SUBJECT, HOG, Left.READY),
+        (now + 201_400_000, CPU, HostEvent.SWITCH, SUBJECT, HOG, SwitchReason.READY),
         # The next wait is an ordinary one again.
-        (now + 202_000_000, CPU, HostEvent.SWITCH, 0, SUBJECT, Left.WAITING),
+        (now + 202_000_000, CPU, HostEvent.SWITCH, 0, SUBJECT, SwitchReason.WAITING),
         (now + 203_000_000, CPU, HostEvent.SWITCH, SUBJECT, 0, 0),
     ]
     track = track_thread(columns_of(rows), SUBJECT, NAMES)
@@ -83,7 +83,7 @@ def test_a_quota_does_not_stop_what_a_signal_has_stopped() -> None:
     period, quota = 100_000_000, 60_000_000
     rows: list[Row] = [
         (START_NS, CPU, HostEvent.SWITCH, SUBJECT, 0, 0),
-        (START_NS + quota, CPU, HostEvent.SWITCH, 0, SUBJECT, Left.STOPPED),
+        (START_NS + quota, CPU, HostEvent.SWITCH, 0, SUBJECT, SwitchReason.STOPPED),
         (START_NS + period, CPU, HostEvent.QUOTA_PERIOD, 7, 0, 0),
         (START_NS + period + 9_000, CPU, HostEvent.SWITCH, SUBJECT, 0, 0),
     ]

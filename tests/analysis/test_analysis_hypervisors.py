@@ -14,7 +14,7 @@ import pytest
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, some, write_run
 from tare.analysis import compare_runs, export_observations, load_run, tidy_frame
 from tare.analysis.data.rundata import RunData
-from tare.analysis.topics.hypervisors import Counted, counted_by_hypervisors
+from tare.analysis.topics.hypervisors import ReportedFigure, counted_by_hypervisors
 from tare.events import CellFinished, Event
 from tare.events.hypervisor import HypervisorFigure, HypervisorFigures
 from tare.platforms.hyperv.figures import Reading, waits
@@ -111,7 +111,7 @@ def test_every_arm_has_its_own_figures_and_the_others_are_not_shown(run: RunData
     rows = counted_by_hypervisors([run])
     assert [row.arm for row in rows] == list(ARMS)
     bare, *others = rows
-    assert bare == Counted("alone", "bare", False, 3)
+    assert bare == ReportedFigure("alone", "bare", False, 3)
     assert [row.name for row in others] == list(MEDIANS)
     for row in others:
         value, unit, resolution_s = MEDIANS[row.name]

@@ -18,7 +18,7 @@ from analysis.analysis_swapped import swapped
 from study.study_catalog import CATALOG
 from tare.analysis.data.rundata import RunData
 from tare.analysis.effects.detectable import basis_of
-from tare.analysis.effects.pilot import Advice, Asked, advise, over_blocks, over_rounds
+from tare.analysis.effects.pilot import Advice, PilotTarget, advise, over_blocks, over_rounds
 from tare.cli import detectable
 from tare.report.terminal.advice import render_advice
 from tare.study.reading.hosts_file import KnownHosts
@@ -100,7 +100,7 @@ def test_spread_of_rounds_is_separated_from_that_of_blocks() -> None:
 def test_lost_parts_of_a_pilot_are_left_out(
     values: dict[tuple[int, int], float], rounds: list[int]
 ) -> None:
-    asked = Asked(0.5, 0.95)
+    asked = PilotTarget(0.5, 0.95)
     of = dict(enumerate(rounds, start=1))
     found = over_rounds(values, of, (1.0, 1.0, 100.0), asked)
     repeats = {repeat for _, repeat in values}

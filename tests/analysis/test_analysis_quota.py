@@ -8,7 +8,7 @@ from tare.analysis.topics.host_track import (
     IDLE_READY,
     WAKE_UP,
     Cause,
-    Names,
+    ThreadNames,
     columns_of,
     track_thread,
 )
@@ -21,7 +21,7 @@ CPU, OTHER_CPU = 3, 0
 START_NS = 5_000_000_000
 MS, US = 1_000_000, 1_000
 PERIOD, GRANTED = 100 * MS, 30 * MS
-NAMES = Names(
+NAMES = ThreadNames(
     {
         SUBJECT: {"comm": "CPU 0/TCG", "role": "subject"},
         HELPER: {"comm": "qemu-system-x86", "role": "subject"},

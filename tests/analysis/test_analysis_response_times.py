@@ -18,8 +18,8 @@ from tare.analysis.topics.monitoring import Phase
 from tare.analysis.topics.response_times import (
     QUIET,
     SETTLE_S,
-    Step,
     Timeline,
+    TimeStep,
     mean_of,
     phase_effects,
     timelines,
@@ -32,8 +32,8 @@ from tare.report.sections.response_times import _lead, phases_table
 PHASES = (Phase("cpu-load", 2.0, 4.0), Phase("net-load", 6.0, 8.0))
 
 
-def step(begin_s: float, mean_s: float, *, failed: int = 0) -> Step:
-    return Step(begin_s, 10, failed, mean_s, mean_s, 2 * mean_s, 3 * mean_s)
+def step(begin_s: float, mean_s: float, *, failed: int = 0) -> TimeStep:
+    return TimeStep(begin_s, 10, failed, mean_s, mean_s, 2 * mean_s, 3 * mean_s)
 
 
 def timeline(block: int = 1, arm: str = "bare", added_s: float = 4.0) -> Timeline:

@@ -40,10 +40,10 @@ from tare.analysis.topics.spikes import (
     own_ticks,
 )
 from tare.events.cell_facts import ClockPlace, TraceFacts
-from tare.events.host_schedule import HostEvent, Left, Vector
+from tare.events.host_schedule import HostEvent, SwitchReason, Vector
 
 LOOP_NS = 68_000
-LEFT = {WAITED: Left.WAITING, STOPPED: Left.STOPPED}
+LEFT = {WAITED: SwitchReason.WAITING, STOPPED: SwitchReason.STOPPED}
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def rows_of(disturbances: Sequence[Disturbance], start_ns: int = START_NS) -> li
             rows.append((end, CPU, HostEvent.IRQ_EXIT, 36, SUBJECT, 0))
         else:
             other = HOG if each.cause == PREEMPTED else 0
-            left = LEFT.get(each.cause, Left.READY)
+            left = LEFT.get(each.cause, SwitchReason.READY)
             rows.append((begin, CPU, HostEvent.SWITCH, other, SUBJECT, left))
             rows.append((end, CPU, HostEvent.SWITCH, SUBJECT, other, 1))
     rows.append((now + 50_000_000, CPU, HostEvent.SWITCH, 0, SUBJECT, 0))

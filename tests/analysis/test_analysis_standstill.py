@@ -15,7 +15,7 @@ from tare.analysis.topics.host_track import (
     WAKE_UP,
     Cause,
     Episode,
-    Names,
+    ThreadNames,
     Track,
     columns_of,
     track_thread,
@@ -40,7 +40,7 @@ SUBJECT, HOG, MIGRATION = 100, 200, 21
 HERE, THERE = 0, 1
 MS = 1_000_000
 THROTTLED = Cause("host throttling")
-NAMES = Names(
+NAMES = ThreadNames(
     {SUBJECT: {"comm": "tare-tick", "role": "subject"}, HOG: {"comm": "hog", "role": ""}}, {}
 )
 Row = tuple[int, int, int, int, int, int]

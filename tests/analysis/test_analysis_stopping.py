@@ -8,15 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tare.analysis.effects.stopping import Value, decide
+from tare.analysis.effects.stopping import StoppingValue, decide
 from tare.analysis.statistics.logratio import t_quantile
 from tare.events.metric import Kind
 
 
-def values_of(blocks: int, spread: float, kind: Kind = "typical") -> list[Value]:
+def values_of(blocks: int, spread: float, kind: Kind = "typical") -> list[StoppingValue]:
     rng = np.random.default_rng(1)
     return [
-        Value(b, arm, ("s", "w", "{}", "subject", "m"), float(np.exp(spread * rng.normal())), kind)
+        StoppingValue(
+            b, arm, ("s", "w", "{}", "subject", "m"), float(np.exp(spread * rng.normal())), kind
+        )
         for b in range(blocks)
         for arm in ("base", "arm")
     ]
@@ -109,7 +111,7 @@ def test_zeros_do_not_exempt_a_metric_from_the_precision() -> None:
 def test_the_twins_boots_count_as_the_baselines() -> None:
     rng = np.random.default_rng(2)
     values = [
-        Value(b, arm, "m", float(np.exp(0.06 * rng.normal())))
+        StoppingValue(b, arm, "m", float(np.exp(0.06 * rng.normal())))
         for b in range(200)
         for arm in ("base", "twin", "arm")
     ]

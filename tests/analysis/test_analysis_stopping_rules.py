@@ -21,13 +21,18 @@ from tare.analysis import compare_runs
 from tare.analysis.data.load import run_data
 from tare.analysis.data.rundata import RunData
 from tare.analysis.data.settings import Settings
-from tare.analysis.effects.stopping import Asked, Value, decide, decide_by_verdicts
+from tare.analysis.effects.stopping import (
+    PrecisionTarget,
+    StoppingValue,
+    decide,
+    decide_by_verdicts,
+)
 from tare.analysis.effects.two_stage import stein_error
 from tare.analysis.statistics import maxt
 from tare.analysis.statistics.exchange import exchanges_at_looks
 from tare.analysis.statistics.logratio import mean_interval
 from tare.analysis.statistics.maxt import family_p, flips_at_looks
-from tare.analysis.statistics.sequential import Plan, declared_at, sequential_p, spent
+from tare.analysis.statistics.sequential import LookPlan, declared_at, sequential_p, spent
 from tare.cli.ending import _decide_by_verdicts
 from tare.events import Record, fold_records
 from tare.events.results import CellResult, Observation
@@ -35,16 +40,18 @@ from tare.study.model.study import Study
 from tare.study.planning.blocks import Blocks
 
 
-def values_of(blocks: int, spread: float, effect: float = 0.0, seed: int = 1) -> list[Value]:
+def values_of(
+    blocks: int, spread: float, effect: float = 0.0, seed: int = 1
+) -> list[StoppingValue]:
     rng = np.random.default_rng(seed)
     return [
-        Value(block, arm, "m", math.exp(spread * rng.normal() + effect * (arm == "arm")))
+        StoppingValue(block, arm, "m", math.exp(spread * rng.normal() + effect * (arm == "arm")))
         for block in range(1, blocks + 1)
         for arm in ("base", "arm")
     ]
 
 
-def stops_after(values: list[Value], method: Any, **more: Any) -> int:
+def stops_after(values: list[StoppingValue], method: Any, **more: Any) -> int:
     """After how many blocks the run loop's own question is answered with no."""
     asked: dict[str, Any] = {
         "baseline": "base", "least": 6, "most": 200, "precision": 0.03, **more,
@@ -83,7 +90,7 @@ def simulated_run(metrics: list[SimulatedMetric], blocks: int, **blocks_keys: An
 
 def test_levels_of_looks_add_up_to_the_level() -> None:
     """A mean of normal values without a difference is beyond some look's bar in 5 % of studies."""
-    plan = Plan(8, 30)
+    plan = LookPlan(8, 30)
     looks = np.array(plan.looks())
     assert looks.tolist() == list(range(8, 31))
     assert plan.level(8) == pytest.approx(0.05 * spent(8 / 30), rel=1e-4)
@@ -97,16 +104,16 @@ def test_levels_of_looks_add_up_to_the_level() -> None:
 
 
 def test_later_blocks_are_looked_at_more_seldom() -> None:
-    looks = Plan(2, 200).looks()
+    looks = LookPlan(2, 200).looks()
     assert looks[:3] == (6, 7, 8) and looks[-1] == 200 and len(looks) < 75
-    assert Plan(8, 100).looks(50)[-1] == 50
-    assert Plan(8, 5).looks() == () and Plan(8, 5).level(5) == 0.05
+    assert LookPlan(8, 100).looks(50)[-1] == 50
+    assert LookPlan(8, 5).looks() == () and LookPlan(8, 5).level(5) == 0.05
 
 
 @pytest.mark.parametrize("rows", [1, 4])
 def test_looks_after_each_block_keep_the_error_rate(rows: int) -> None:
     """Ordinary p-values declare a difference at some look in far more than 5 % of studies."""
-    rng, plan, studies = np.random.default_rng(2), Plan(6, 11), 200
+    rng, plan, studies = np.random.default_rng(2), LookPlan(6, 11), 200
     looks = plan.looks()
     wrong = ordinary = 0
     for _ in range(studies):
@@ -121,7 +128,7 @@ def test_looks_after_each_block_keep_the_error_rate(rows: int) -> None:
 
 
 def test_looks_at_exchanges_keep_the_error_rate() -> None:
-    rng, plan, studies = np.random.default_rng(3), Plan(6, 9), 100
+    rng, plan, studies = np.random.default_rng(3), LookPlan(6, 9), 100
     looks, wrong = plan.looks(), 0
     for _ in range(studies):
         boots = rng.exponential(size=(3, 2, 9))
@@ -133,7 +140,7 @@ def test_looks_at_exchanges_keep_the_error_rate() -> None:
 
 def test_a_declared_difference_stays_declared() -> None:
     """More blocks never take back what a look has declared, and p is the level that declares."""
-    rng, plan = np.random.default_rng(4), Plan(6, 20)
+    rng, plan = np.random.default_rng(4), LookPlan(6, 20)
     values = rng.standard_normal((3, 20))
     values[0, :10] += 3.0
     values[0, 10:] -= 1.0
@@ -170,7 +177,7 @@ def test_metric_of_few_blocks_waits() -> None:
 
 
 def test_sequential_run_stops_when_it_is_decided() -> None:
-    asked = Asked("bare", {}, 0.95, 0.001)
+    asked = PrecisionTarget("bare", {}, 0.95, 0.001)
 
     def blocks(truth: float, spread: float, kind: Any = "typical") -> int:
         metric = SimulatedMetric(
@@ -208,7 +215,7 @@ def test_run_loop_decides_by_verdicts() -> None:
 
 
 def test_absent_arms_and_runs_without_values_are_no_reason_to_continue() -> None:
-    asked = Asked("bare", {}, 0.95, 0.001)
+    asked = PrecisionTarget("bare", {}, 0.95, 0.001)
     metric = SimulatedMetric("latency", {"bare": 1.0, "vm": 1.0}, workload="w", spreads=(0.1, 0.0))
     effects = compare_runs(simulated_run([metric], 8)).effects
     assert decide_by_verdicts(effects, asked, 8).continues
@@ -227,7 +234,7 @@ def test_intervals_of_a_sequential_run_allow_for_its_looks() -> None:
     ]
     run = simulated_run(metrics, 14)
     settings = Settings.of([run])
-    assert settings.plan == Plan(6, 30) and not settings.position
+    assert settings.plan == LookPlan(6, 30) and not settings.position
     ordinary = compare_runs(run, replace(settings, plan=None)).effects
     for effect, other in zip(compare_runs(run).effects, ordinary, strict=True):
         assert effect.interval is not None and effect.interval.method == "sequential"
@@ -235,7 +242,7 @@ def test_intervals_of_a_sequential_run_allow_for_its_looks() -> None:
         assert effect.interval.high - effect.interval.low > other.interval.high - other.interval.low
         assert effect.p is not None and other.p is not None and effect.p >= other.p
     rounds = {**run.study, "sessions": {"blocks": 2}}
-    assert Settings.of([replace(run, study=rounds)]).plan == Plan(3, 15)
+    assert Settings.of([replace(run, study=rounds)]).plan == LookPlan(3, 15)
 
 
 def test_counts_that_differ_in_each_boot_are_declared() -> None:
@@ -327,5 +334,5 @@ def test_whole_verdicts_of_a_sequential_study_are_seldom_wrong(
     monkeypatch.setattr(maxt, "DRAWS", 255)
     studies = 150
     setting = Setting(np.zeros((1, metrics)), 0.03, 16, lag=lag)
-    wrong = sum(bool(found) for _, found in sims.verdicts(setting, Plan(8, 16), studies))
+    wrong = sum(bool(found) for _, found in sims.verdicts(setting, LookPlan(8, 16), studies))
     assert wrong <= (0.07 if lag else 0.05) * studies + 3 * math.sqrt(studies * 0.0475)

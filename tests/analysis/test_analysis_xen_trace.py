@@ -18,7 +18,7 @@ import pytest
 
 from tare.analysis.topics.host_track import Cause
 from tare.analysis.topics.spike_cells import SpikeCell, match_cell
-from tare.platforms.xen.trace.records import Change, Runstate, records
+from tare.platforms.xen.trace.records import Runstate, RunstateChange, records
 from tare.platforms.xen.trace.schedule import domain_of, schedule
 from tare.run.probes.xen_trace import watched
 
@@ -58,7 +58,11 @@ def turns(reported: dict[str, Any], raw: bytes, cell: SpikeCell) -> list[tuple[f
     last_ns = cell.first_ns + facts["tick"]["seconds"] * 1e9
     began, found = 0.0, []
     for change in records(raw):
-        if isinstance(change, Change) and change.domain == domain and change.was != change.now:
+        if (
+            isinstance(change, RunstateChange)
+            and change.domain == domain
+            and change.was != change.now
+        ):
             at = (change.ticks - facts["origin_ticks"]) * ns
             if change.now == Runstate.RUNNING:
                 began = at

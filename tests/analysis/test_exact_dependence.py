@@ -11,7 +11,7 @@ from scipy.stats import beta, norm, t
 
 from tare.analysis.statistics import dependence
 from tare.analysis.statistics.dependence import (
-    Share,
+    SharePrecision,
     block_length,
     mean_variance,
     share_ends,
@@ -156,13 +156,13 @@ def test_a_size_is_of_samples_whose_share_would_vary_as_much() -> None:
         size = 0.3 * 0.7 / variance
         found = size_of(series, 0.3, 10**9)
         assert (found.size, found.degrees) == pytest.approx((size, degrees))
-        assert size_of(series, 0.3, 20) == Share(20, degrees)
+        assert size_of(series, 0.3, 20) == SharePrecision(20, degrees)
 
 
 def test_series_without_dependence_keep_all_their_samples() -> None:
     series = [0.3, 0.1, 0.6] * 6
     assert size_of(series[:16], 0.3, 10**9).size < 10**9
-    every = Share(10**9, math.inf)
+    every = SharePrecision(10**9, math.inf)
     assert size_of(series[:15], 0.3, 10**9) == every
     assert size_of(series, 0.0, 10**9) == size_of(series, 1.0, 10**9) == every
     assert size_of([0.5] * 16, 0.5, 10**9) == every
@@ -182,7 +182,7 @@ def test_ends_are_clopper_and_pearsons_of_so_many_samples_less_what_is_not_known
     below, above = share * size * less, (1 - share) * size * less
     low = float(beta.ppf(1 - at, below, above + 1)) if share > 0 else 0.0
     high = float(beta.ppf(at, below + 1, above)) if share < 1 else 1.0
-    found = share_ends(share, Share(size, degrees), confidence)
+    found = share_ends(share, SharePrecision(size, degrees), confidence)
     assert found == pytest.approx((low, high), rel=1e-7)
 
 
@@ -197,6 +197,6 @@ def test_boots_are_clusters_of_samples() -> None:
     assert found.size == pytest.approx(share * (1 - share) / variance) and found.size < total
     assert found.degrees == 3
     # Boots that differ by less than chance has them are no more samples than there are.
-    assert size_over_boots([0.29, 0.3, 0.31], [100] * 3) == Share(300, 2)
+    assert size_over_boots([0.29, 0.3, 0.31], [100] * 3) == SharePrecision(300, 2)
     with np.errstate(all="raise"):
-        assert size_over_boots([0.25, 0.25], [8, 8]) == Share(16, 1)
+        assert size_over_boots([0.25, 0.25], [8, 8]) == SharePrecision(16, 1)

@@ -12,7 +12,7 @@ from scipy.stats import t
 
 from tare.analysis.statistics.detectable import blocks_for_equality, detectable, power
 from tare.analysis.statistics.logratio import mean_interval, t_quantile
-from tare.analysis.statistics.sequential import Plan
+from tare.analysis.statistics.sequential import LookPlan
 
 
 def noncentral(critical: float, shift: float, degrees: int) -> float:
@@ -56,15 +56,15 @@ def test_power_is_zero_when_blocks_are_too_few_for_any_order_to_be_unlikely() ->
 
 def test_power_is_zero_at_a_look_that_may_spend_too_little() -> None:
     """After 6 of 30 blocks, less than 2 ÷ 2⁶ of the studies may be declared."""
-    plan = Plan(6, 30)
+    plan = LookPlan(6, 30)
     for blocks, can_tell in ((6, False), (8, True)):
         assert (power(1e3, 1.0, blocks, 2, 0.05, plan=plan) > 0.9) == can_tell
         assert math.isfinite(detectable(1.0, blocks, 2, 0.05, plan=plan)) == can_tell
-    assert detectable(1.0, 8, 2, 0.05, plan=Plan(9, 30)) == math.inf
+    assert detectable(1.0, 8, 2, 0.05, plan=LookPlan(9, 30)) == math.inf
 
 
 def test_look_asks_for_a_t_of_its_own_level() -> None:
-    plan, level, tests = Plan(8, 30), 0.04, 3
+    plan, level, tests = LookPlan(8, 30), 0.04, 3
     here = float(t.isf(plan.level(12, level / tests) / 2, 11))
     found = power(0.9, 1.0, 12, tests, level, plan=plan)
     assert found == pytest.approx(noncentral(here, 0.9 * math.sqrt(12), 11), rel=1e-6)
@@ -82,11 +82,11 @@ def test_difference_of_many_errors_has_a_power() -> None:
     assert power(0.365, 0.14**0.5 / 10, 14, 1, 0.1567) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("plan", [None, Plan(6, 40)])
+@pytest.mark.parametrize("plan", [None, LookPlan(6, 40)])
 @pytest.mark.parametrize(("blocks", "tests"), [(10, 3), (20, 3), (40, 300)])
 @pytest.mark.parametrize("wanted", [0.3, 0.8, 0.99])
 def test_the_least_difference_has_just_the_wanted_power(
-    blocks: int, tests: int, wanted: float, plan: Plan | None
+    blocks: int, tests: int, wanted: float, plan: LookPlan | None
 ) -> None:
     least = detectable(0.7, blocks, tests, 0.05, wanted, plan=plan)
     found = power(least, 0.7, blocks, tests, 0.05, plan=plan)

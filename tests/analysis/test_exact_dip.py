@@ -9,9 +9,9 @@ import pytest
 from diptest import diptest
 
 from tare.analysis.statistics import dip
-from tare.analysis.statistics.dip import Humps, two_humped
+from tare.analysis.statistics.dip import DipTest, two_humped
 
-NOTHING = Humps(0.0, 1.0, False)
+NOTHING = DipTest(0.0, 1.0, False)
 
 
 def spread(values: list[float]) -> list[float]:
@@ -25,9 +25,9 @@ def spread(values: list[float]) -> list[float]:
     return found
 
 
-def expected(sample: list[float], level: float = 0.01) -> Humps:
+def expected(sample: list[float], level: float = 0.01) -> DipTest:
     statistic, p = diptest(np.array(sample))
-    return Humps(statistic, p, p < level)
+    return DipTest(statistic, p, p < level)
 
 
 def two_heaps(n: int) -> list[float]:

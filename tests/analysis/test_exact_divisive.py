@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tare.analysis.statistics import divisive
-from tare.analysis.statistics.divisive import Change, changes_of
+from tare.analysis.statistics.divisive import ChangePoint, changes_of
 
 Rows = list[np.ndarray]
 
@@ -46,15 +46,15 @@ def searched(rows: Rows, seed: int, draws: int) -> list[tuple[int, float]]:
     ]
 
 
-def plain(rows: Rows, level: float, seed: int, draws: int) -> list[Change]:
-    found: list[Change] = []
+def plain(rows: Rows, level: float, seed: int, draws: int) -> list[ChangePoint]:
+    found: list[ChangePoint] = []
 
     def search(start: int, end: int, members: list[int]) -> None:
         if end - start < 8:
             return
         part = searched([rows[member][start:end] for member in members], seed + start, draws)
         changed = {m: (place, p) for m, (place, p) in zip(members, part, strict=True) if p < level}
-        found.extend(Change(m, start + place, p) for m, (place, p) in changed.items())
+        found.extend(ChangePoint(m, start + place, p) for m, (place, p) in changed.items())
         for at in {place for place, _ in changed.values()}:
             those = [m for m in changed if changed[m][0] == at]
             search(start, start + at, those)
@@ -69,11 +69,11 @@ def plain(rows: Rows, level: float, seed: int, draws: int) -> list[Change]:
         for change, end in zip(own, ends, strict=False):
             best = energies(row[start:end])
             start += 3 + best.index(max(best))
-            placed.append(Change(member, start, change.p))
+            placed.append(ChangePoint(member, start, change.p))
     return sorted(placed)
 
 
-def close(found: tuple[Change, ...], expected: list[Change]) -> bool:
+def close(found: tuple[ChangePoint, ...], expected: list[ChangePoint]) -> bool:
     assert [change[:2] for change in found] == [change[:2] for change in expected]
     assert [change.p for change in found] == pytest.approx([change.p for change in expected])
     return bool(found)

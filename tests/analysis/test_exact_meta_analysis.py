@@ -10,8 +10,8 @@ import pytest
 from scipy.stats import t, ttest_ind
 
 from tare.analysis.statistics.meta_analysis import (
+    PooledEffect,
     Shift,
-    Together,
     mean_shift,
     rank_shift,
     seldom_shift,
@@ -81,7 +81,7 @@ def test_some_of_these_bound_and_some_do_not() -> None:
     assert [ranks_depth(*sizes, 0.5) for sizes in ((1, 1), (1, 3), (2, 3))] == [0, 1, 2]
 
 
-def random_effects(effects: list[float], errors: list[float], confidence: float) -> Together:
+def random_effects(effects: list[float], errors: list[float], confidence: float) -> PooledEffect:
     """DerSimonian & Laird 1986, Hartung & Knapp 2001, Higgins & Thompson 2002, in loops."""
     runs = len(effects)
     weights = [1 / error**2 for error in errors]
@@ -94,7 +94,9 @@ def random_effects(effects: list[float], errors: list[float], confidence: float)
     spread = sum(w * (y - mean) ** 2 for w, y in zip(weights, effects, strict=True)) / (runs - 1)
     error = math.sqrt(max(1.0, spread) / sum(weights))
     half = float(t.ppf(0.5 + confidence / 2, runs - 1)) * error
-    return Together(mean, mean - half, mean + half, math.sqrt(tau2), max(0.0, 1 - (runs - 1) / q))
+    return PooledEffect(
+        mean, mean - half, mean + half, math.sqrt(tau2), max(0.0, 1 - (runs - 1) / q)
+    )
 
 
 @pytest.mark.parametrize("confidence", [0.95, 0.8])
@@ -116,10 +118,10 @@ def test_runs_together_have_a_random_effects_mean(
 
 
 def test_runs_that_agree_are_known_as_well_as_their_errors_say() -> None:
-    assert together([0.25], [0.1], 0.95) == Together(0.25, -math.inf, math.inf, 0.0, 0.0)
+    assert together([0.25], [0.1], 0.95) == PooledEffect(0.25, -math.inf, math.inf, 0.0, 0.0)
     found = together([0.0, 0.0, 0.0], [0.3, 0.3, 0.3], 0.95)
     half = float(t.ppf(0.975, 2)) * 0.3 / math.sqrt(3)
-    assert found == pytest.approx(Together(0.0, -half, half, 0.0, 0.0))
+    assert found == pytest.approx(PooledEffect(0.0, -half, half, 0.0, 0.0))
     # What has no error at all is taken for known to 10⁻⁹.
     exact = together([0.0, 0.0], [0.0, 0.0], 0.95)
     half = float(t.ppf(0.975, 1)) * 1e-9 / math.sqrt(2)

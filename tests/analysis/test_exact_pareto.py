@@ -12,7 +12,7 @@ from scipy import stats
 
 from analysis.analysis_tails import counted, fit_of
 from tare.analysis.statistics import pareto
-from tare.analysis.statistics.pareto import Level, Threshold
+from tare.analysis.statistics.pareto import ReturnLevel, Threshold
 
 Floats = np.ndarray
 
@@ -167,7 +167,7 @@ def test_a_level_has_the_interval_of_its_logarithm() -> None:
     ]
     error = jackknifed(logs, 0.9)
     ends = [100 + math.exp(logs[0] + e) for e in (0, -error, error)]
-    assert pareto._level(fit, 5e4, 0.9) == pytest.approx(Level(5e4, *ends), rel=1e-12)
+    assert pareto._level(fit, 5e4, 0.9) == pytest.approx(ReturnLevel(5e4, *ends), rel=1e-12)
 
 
 def test_two_thresholds_agree_within_the_error_of_their_difference() -> None:

@@ -9,7 +9,7 @@ import pytest
 from analysis.analysis_tails import counted, fit_of
 from tare.analysis.statistics import pareto
 from tare.analysis.statistics.histogram import Histogram
-from tare.analysis.statistics.pareto import Level, Tail, tail_beyond
+from tare.analysis.statistics.pareto import ReturnLevel, Tail, tail_beyond
 
 BOOTS = [counted({10.0: 1249, 30.0: 1})] * 8
 GOOD = [fit_of([0.2] * 9)] * 3
@@ -20,7 +20,7 @@ def result_of(
     fits: list[pareto._Fit] = GOOD,
     boots: Sequence[Histogram] = BOOTS,
     misses: tuple[float, bool] = (0.03, False),
-    level: Callable[..., Level] | None = None,
+    level: Callable[..., ReturnLevel] | None = None,
 ) -> Tail:
     monkeypatch.setattr(pareto, "_fits", lambda _: fits)
     monkeypatch.setattr(pareto, "_misses", lambda _: misses)
@@ -105,8 +105,12 @@ def test_an_interval_wider_than_thirty_times_is_refused(
     high: float, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Only the first of the two levels counts for this.
-    def level(fit: object, one_in: float, confidence: float) -> Level:
-        return Level(one_in, 10.0, 2.0, high) if one_in == 1e4 else Level(one_in, 1e6, 1e3, 1e9)
+    def level(fit: object, one_in: float, confidence: float) -> ReturnLevel:
+        return (
+            ReturnLevel(one_in, 10.0, 2.0, high)
+            if one_in == 1e4
+            else ReturnLevel(one_in, 1e6, 1e3, 1e9)
+        )
 
     found = result_of(monkeypatch, level=level)
     assert found.reason == (

@@ -73,7 +73,7 @@ def test_a_level_is_repeated_as_far_as_it_is_noisy_and_cheap(
 ) -> None:
     monkeypatch.setattr(repeats, "level_variances", lambda _: variances)
     found = repeats.choose_repeats(PILOT, costs, most=30)
-    assert found == repeats.Repeats(expected, None, variances, None, None)
+    assert found == repeats.RepeatAdvice(expected, None, variances, None, None)
 
 
 def test_a_hundred_are_the_most_where_nothing_else_is_asked(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.skips import LeftOut, Line, lines_of
+from tare.skips import LeftOut, SkipReason, lines_of
 
 DISK = "needs a disk of the machine's own"
 
@@ -16,22 +16,22 @@ def needing(arm: str, *workloads: str, scenario: str | None = None) -> list[Left
 
 def test_workloads_that_lack_the_same_share_a_line() -> None:
     parts = [*needing("gvisor", "fio", "bonnie"), *needing("libvirt", "fio", "bonnie")]
-    assert lines_of(parts) == [Line("gvisor, libvirt: fio, bonnie", DISK, "")]
+    assert lines_of(parts) == [SkipReason("gvisor, libvirt: fio, bonnie", DISK, "")]
     parts += needing("xen", "fio")
-    assert lines_of(parts) == [Line("gvisor, libvirt: fio, bonnie; xen: fio", DISK, "")]
+    assert lines_of(parts) == [SkipReason("gvisor, libvirt: fio, bonnie; xen: fio", DISK, "")]
     placed = needing("kvm", "fio", "bonnie", scenario="alone")
-    assert lines_of(placed) == [Line("kvm/alone: fio, bonnie", DISK, "")]
+    assert lines_of(placed) == [SkipReason("kvm/alone: fio, bonnie", DISK, "")]
 
 
 def test_one_workload_keeps_its_name_in_the_reason() -> None:
     (line,) = lines_of([*needing("a", "fio"), *needing("b", "fio")], between=" / ")
-    assert line == Line("a / fio, b / fio", f"fio {DISK}", "")
+    assert line == SkipReason("a / fio, b / fio", f"fio {DISK}", "")
 
 
 def test_remedies_are_part_of_the_reason() -> None:
     parts = [LeftOut(arm, None, None, "no KVM", f"to {arm}") for arm in "ab"]
     assert [line.hint for line in lines_of(parts)] == ["to a", "to b"]
-    assert lines_of([*parts[:1], *parts[:1]]) == [Line("a", "no KVM", "to a")]
+    assert lines_of([*parts[:1], *parts[:1]]) == [SkipReason("a", "no KVM", "to a")]
 
 
 NAMES = st.sampled_from(["a", "b", "fio"])

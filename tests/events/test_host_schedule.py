@@ -6,10 +6,10 @@ from enum import IntEnum
 
 import pytest
 
-from tare.events.host_schedule import IDLE, HostEvent, Left, Vector
+from tare.events.host_schedule import IDLE, HostEvent, SwitchReason, Vector
 
 RECORDED: dict[type[IntEnum], list[str]] = {
-    Left: ["WAITING", "READY", "STOPPED"],
+    SwitchReason: ["WAITING", "READY", "STOPPED"],
     HostEvent: [
         "SWITCH", "WAKEUP", "IRQ_ENTRY", "IRQ_EXIT", "SOFTIRQ_ENTRY", "SOFTIRQ_EXIT",
         "VECTOR_ENTRY", "VECTOR_EXIT", "QUOTA_PERIOD", "RUNS_ON",

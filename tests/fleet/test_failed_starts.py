@@ -22,7 +22,7 @@ from tare.cli.ending import decide_on
 from tare.errors import InputError
 from tare.events import HostLost, read_events
 from tare.fleet import command
-from tare.fleet.cluster import RESOURCE, Attempt, Cluster
+from tare.fleet.cluster import RESOURCE, Cluster, PartAttempt
 from tare.fleet.command import ClusterChoice, run_on_cluster
 from tare.fleet.faults import ClusterGone, HostGone, HostTaken, PartFailed, PartRefused
 from tare.fleet.retrying import Pauses, Retries
@@ -59,7 +59,7 @@ class Mute:
             raise OSError("closed")
 
 
-def attempt(up: Mute, status: str = "pending", error: Exception | None = None) -> Attempt:
+def attempt(up: Mute, status: str = "pending", error: Exception | None = None) -> PartAttempt:
     """Return an attempt on h1, whose work has come to what Dask says of it."""
 
     async def exception() -> Exception | None:
@@ -67,10 +67,10 @@ def attempt(up: Mute, status: str = "pending", error: Exception | None = None) -
 
     known = Cluster(cast("Any", SimpleNamespace(scheduler=Scheduler(), status="running")))
     future = SimpleNamespace(status=status, exception=exception)
-    return Attempt(known, "h1", cast("Any", future), cast("Any", up), cast("Any", up))
+    return PartAttempt(known, "h1", cast("Any", future), cast("Any", up), cast("Any", up))
 
 
-async def heard(of: Attempt) -> list[object]:
+async def heard(of: PartAttempt) -> list[object]:
     return [message async for message in of.messages()]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks._stub_site import cell_events, opening
 from tare.events import BlockFinished, BlockStarted, CellFinished, EventLog, Fold
 from tare.events.results import FinishedCell
-from tare.fleet.shared_cells import Measured, newly_failed
+from tare.fleet.shared_cells import FinishedCells, newly_failed
 from tare.fleet.wire import Assignment
 from tare.run.catalog import build_catalog
 from tare.study.reading.load import load_study
@@ -37,7 +37,7 @@ class RecordedRun:
         log.subscribe(self.fold.take)
         for event in opening(self.given):
             log.append(event)
-        self.measured = Measured(self.fold)
+        self.measured = FinishedCells(self.fold)
         log.subscribe(self.measured.take)
 
     def block(self, number: int, fails: str = "", host: str = "", cells: int = 2) -> None:
@@ -77,7 +77,7 @@ def test_the_cells_of_a_block_are_those_that_count(tmp_path: Path) -> None:
             }
             assert len(found) == 4
         # A resumed run finds the same.
-        again = Measured(scripted.fold)
+        again = FinishedCells(scripted.fold)
         for block in (1, 2):
             assert set(again.settled(block)) == set(scripted.measured.settled(block))
 

@@ -18,7 +18,7 @@ from tare.cli import fleet
 from tare.cli.fleet_checks import listening_place, warn_if_open
 from tare.errors import InputError
 from tare.fleet import connections
-from tare.fleet.connections import Place
+from tare.fleet.connections import ListenAddress
 from tare.fleet.servers import MOST_DESCRIPTORS, WorkersHost, allow_many
 
 
@@ -57,16 +57,16 @@ def test_dasks_page_needs_what_draws_it(monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("10.0.0.2", Place("10.0.0.2")),
-        ("10.0.0.2:9000", Place("10.0.0.2", 9000)),
-        ("xen1:0", Place("xen1")),
-        ("[fd00::2]", Place("fd00::2")),
-        ("[fd00::2]:9000", Place("fd00::2", 9000)),
+        ("10.0.0.2", ListenAddress("10.0.0.2")),
+        ("10.0.0.2:9000", ListenAddress("10.0.0.2", 9000)),
+        ("xen1:0", ListenAddress("xen1")),
+        ("[fd00::2]", ListenAddress("fd00::2")),
+        ("[fd00::2]:9000", ListenAddress("fd00::2", 9000)),
         ("", None),
     ],
 )
 def test_where_a_worker_listens_is_an_address_with_or_without_a_port(
-    text: str, place: Place | None
+    text: str, place: ListenAddress | None
 ) -> None:
     assert listening_place(text) == place
 
@@ -99,7 +99,7 @@ async def test_unusable_address_is_reported_without_blaming_the_scheduler() -> N
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         async with connections.scheduler("tcp://127.0.0.1:0") as serving:
-            for place in (Place("127.0.0.1", port), Place("192.0.2.1")):
+            for place in (ListenAddress("127.0.0.1", port), ListenAddress("192.0.2.1")):
                 standing = connections.worker(serving.address, "h1", WorkersHost(), listen=place)
                 with pytest.raises(InputError, match=f"cannot listen at {place.name}"):
                     async with standing:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from tare.fleet.cluster import LOOK_S, RESOURCE, Attempt, Cluster
+from tare.fleet.cluster import LOOK_S, RESOURCE, Cluster, PartAttempt
 from tare.fleet.faults import ClusterGone, HostGone
 from tare.fleet.wire import Hello
 
@@ -61,7 +61,9 @@ def cluster_of(scheduler: Scheduler) -> Cluster:
 async def heard(cluster: Cluster, host: str, worker: str) -> AsyncIterator[object]:
     """Yield what a host says in an attempt."""
     future, queue = SimpleNamespace(status="pending"), Queue(worker)
-    attempt = Attempt(cluster, host, cast("Any", future), cast("Any", queue), cast("Any", queue))
+    attempt = PartAttempt(
+        cluster, host, cast("Any", future), cast("Any", queue), cast("Any", queue)
+    )
     async for message in attempt.messages():
         yield message
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.hosts.ssh.link import CONTROL, DATA, Decoder, Frame, Gap, Link, encode, split_data
+from tare.hosts.ssh.link import CONTROL, DATA, Decoder, Frame, Gap, LinkState, encode, split_data
 
 FRAMES = st.builds(Frame, st.integers(0, 2), st.integers(0, 2**64 - 1), st.binary(max_size=40))
 
@@ -44,7 +44,7 @@ class End:
     """One end of a link, its connection, and what it took."""
 
     def __init__(self) -> None:
-        self.link = Link()
+        self.link = LinkState()
         self.wire: list[bytes] = []
         self.taken: list[Any] = []
 
@@ -95,7 +95,7 @@ def test_everything_arrives_once_and_in_order(steps: list[tuple[str, int]]) -> N
 
 
 def test_frames_after_a_gap_are_refused_with_an_error() -> None:
-    link = Link()
+    link = LinkState()
     assert link.is_new(Frame(DATA, 1, b""))
     with pytest.raises(Gap, match="frame 3 came instead of 2"):
         link.is_new(Frame(DATA, 3, b""))

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.events.host_schedule import HostEvent, Left
+from tare.events.host_schedule import HostEvent, SwitchReason
 from tare.hosts import Ledger, LocalHost, clean
 from tare.hosts.contract import Host
 from tare.hosts.trace.pages import page_events, parse_data_offset, parse_format
@@ -106,12 +106,12 @@ def test_masks_are_written_as_the_kernel_reads_them(cpus: tuple[int, ...], mask:
     ("prev_state", "left"),
     [
         # As the event's own print format names them: R, R+, S, D, T, t, X, I.
-        *((bits, Left.READY) for bits in (0x000, 0x100)),
-        *((bits, Left.WAITING) for bits in (0x01, 0x02, 0x10, 0x80)),
-        *((bits, Left.STOPPED) for bits in (0x04, 0x08)),
+        *((bits, SwitchReason.READY) for bits in (0x000, 0x100)),
+        *((bits, SwitchReason.WAITING) for bits in (0x01, 0x02, 0x10, 0x80)),
+        *((bits, SwitchReason.STOPPED) for bits in (0x04, 0x08)),
     ],
 )
-def test_state_shows_how_a_thread_left(prev_state: int, left: Left) -> None:
+def test_state_shows_how_a_thread_left(prev_state: int, left: SwitchReason) -> None:
     assert how_left(prev_state) == left
 
 

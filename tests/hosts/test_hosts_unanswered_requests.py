@@ -13,12 +13,12 @@ from tare.errors import MachineFault
 from tare.hosts.ssh import host as ssh_host
 from tare.hosts.ssh import session
 from tare.hosts.ssh.host import SshHost
-from tare.hosts.ssh.link import STUCK, Link
-from tare.hosts.ssh.session import Session
+from tare.hosts.ssh.link import STUCK, LinkState
+from tare.hosts.ssh.session import HostSession
 
 
 def test_link_without_new_acknowledgements_is_stuck() -> None:
-    link, wire = Link(), list[bytes]()
+    link, wire = LinkState(), list[bytes]()
     link.resume(wire.append, 0)
     for number in range(1, 4):
         link.message({"op": "end", "stream": number})
@@ -38,7 +38,7 @@ def test_link_without_new_acknowledgements_is_stuck() -> None:
 
 
 def test_a_link_over_which_nothing_is_under_way_is_not_stuck() -> None:
-    link = Link()
+    link = LinkState()
     link.resume(list[bytes]().append, 0)
     link.message({"op": "end", "stream": 1})
     for _ in range(2 * STUCK):
@@ -54,7 +54,7 @@ async def test_a_frame_that_is_lost_is_sent_again(
     async with SshHost(options, agent_program, tell=notices.append) as host:
         process = await host.start(["cat"])
         with monkeypatch.context() as once:
-            once.setattr(Link, "_send", _lost)
+            once.setattr(LinkState, "_send", _lost)
             signalling = asyncio.create_task(process.terminate())
             await asyncio.sleep(0)
         async with asyncio.timeout(20):
@@ -73,7 +73,7 @@ async def test_a_keeper_that_misses_a_frame_ends_the_connection_at_once(
     async with SshHost(options, agent_program, tell=notices.append) as host:
         process = await host.start(["cat"])
         with monkeypatch.context() as once:
-            once.setattr(Link, "_send", _lost)
+            once.setattr(LinkState, "_send", _lost)
             signalling = asyncio.create_task(process.terminate())
             await asyncio.sleep(0)
         async with asyncio.timeout(20):
@@ -84,10 +84,10 @@ async def test_a_keeper_that_misses_a_frame_ends_the_connection_at_once(
     assert "connected again" in notices[1]
 
 
-_SEND = Link._send
+_SEND = LinkState._send
 
 
-def _lost(link: Link, kind: int, payload: bytes) -> None:
+def _lost(link: LinkState, kind: int, payload: bytes) -> None:
     write, link._write = link._write, None
     _SEND(link, kind, payload)
     link._write = write
@@ -95,21 +95,21 @@ def _lost(link: Link, kind: int, payload: bytes) -> None:
 
 def silent_on(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have one kind of request never answered."""
-    begin, take = Session.begin, Session._take_message
+    begin, take = HostSession.begin, HostSession._take_message
     waited: set[int] = set()
 
-    def beginning(self: Session, asked: str, **fields: Any) -> Any:
+    def beginning(self: HostSession, asked: str, **fields: Any) -> Any:
         begun = begin(self, asked, **fields)
         if asked == op:
             waited.add(begun[0])
         return begun
 
-    def taking(self: Session, message: dict[str, Any]) -> None:
+    def taking(self: HostSession, message: dict[str, Any]) -> None:
         if message.get("done") not in waited:
             take(self, message)
 
-    monkeypatch.setattr(Session, "begin", beginning)
-    monkeypatch.setattr(Session, "_take_message", taking)
+    monkeypatch.setattr(HostSession, "begin", beginning)
+    monkeypatch.setattr(HostSession, "_take_message", taking)
     monkeypatch.setattr(session, "ANSWER_S", 1.0)
 
 
@@ -151,7 +151,7 @@ async def test_process_that_survives_kill_is_reported(
         monkeypatch.setattr(ssh_host, "KILLED_S", 0.5)
         running = await host.start(["sleep", "300"])
         with monkeypatch.context() as silent:
-            silent.setattr(Session, "_take_exit", lambda *_: None)
+            silent.setattr(HostSession, "_take_exit", lambda *_: None)
             with pytest.raises(MachineFault, match=f"process {running.pid} .* did not end within"):
                 async with asyncio.timeout(20):
                     await running.kill()

@@ -14,8 +14,8 @@ import pytest
 from run.run_driving import tare
 from tare.errors import MachineFault
 from tare.hosts import Host, Ledger, LocalHost, clean, clean_all, ledger_path
-from tare.hosts.ledger.cleanup import Left, undo_unlisted
-from tare.hosts.ledger.finding import Places, unlisted, words_of
+from tare.hosts.ledger.cleanup import Leftover, undo_unlisted
+from tare.hosts.ledger.finding import FileSystemRoot, unlisted, words_of
 from tare.hosts.ledger.ledger import Entry
 
 
@@ -48,7 +48,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def found(root: Path) -> list[str]:
-    return [words_of(entry).replace(str(root), "") for entry in unlisted(Places(root))]
+    return [words_of(entry).replace(str(root), "") for entry in unlisted(FileSystemRoot(root))]
 
 
 ALL = [
@@ -113,7 +113,7 @@ async def test_resources_that_cannot_be_removed_are_counted(
     stuck.mkdir()
     monkeypatch.setattr(LocalHost, "remove", failing)
     done = await clean_all(LocalHost(), dict)
-    assert len(done) == 4 and sum(isinstance(each, Left) for each in done) == 3
+    assert len(done) == 4 and sum(isinstance(each, Leftover) for each in done) == 3
 
 
 def test_the_command_says_how_many_are_left_and_ends_so(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ async def test_an_interface_and_a_process_are_removed_and_a_second_time_gone(
     assert {entry.kind for entry in entries} == {"link", "process"}
     done = await undo_unlisted(LocalHost(agent_program), entries)
     assert not Path(f"/sys/class/net/{name}").exists() and await process.wait() == -9
-    assert not [each for each in done if isinstance(each, Left)]
+    assert not [each for each in done if isinstance(each, Leftover)]
     assert not [entry for entry in unlisted() if name in str(entry.details)]
 
 
@@ -163,8 +163,8 @@ def test_nothing_is_removed_without_being_asked_for(tmp_path: Path) -> None:
 
 async def test_a_refusal_is_left_too(host: Host) -> None:
     (left,) = await undo_unlisted(host, [Entry(0, "link", "", {"name": "eth0"})])
-    assert isinstance(left, Left)
+    assert isinstance(left, Leftover)
     with Ledger(ledger_path("x")) as ledger:
         ledger.record("link", name="eth0")
         (left,) = await clean(host, ledger, {})
-    assert isinstance(left, Left)
+    assert isinstance(left, Leftover)

@@ -27,11 +27,11 @@ from tare.images import cache as store
 from tare.images.bundle import exporting, importing, installed
 from tare.images.bundle.archive import (
     LICENCES,
+    BundleEntry,
+    BundleMember,
     BundleReader,
-    Entry,
     KernelPart,
     Manifest,
-    Member,
     ToolboxPart,
     header_of,
     parse_manifest,
@@ -71,16 +71,16 @@ CONTENTS: dict[str, Content] = {
 name of a file (a path in the tree)."""
 
 
-def entry(path: str, content: Content, **more: Any) -> Entry:
+def entry(path: str, content: Content, **more: Any) -> BundleEntry:
     if content is None:
-        return Entry(path=path, kind="folder")
+        return BundleEntry(path=path, kind="folder")
     if isinstance(content, Path):
-        return Entry(path=path, kind="hardlink", target=f"{TREE}/{content}")
+        return BundleEntry(path=path, kind="hardlink", target=f"{TREE}/{content}")
     if isinstance(content, str):
-        return Entry(path=path, kind="link", target=content)
+        return BundleEntry(path=path, kind="link", target=content)
     digest = hashlib.sha256(content).hexdigest()
     given: dict[str, Any] = {"path": path, "size": len(content), "sha256": digest, **more}
-    return Entry(**{"executable": path.endswith("mawk"), **given})
+    return BundleEntry(**{"executable": path.endswith("mawk"), **given})
 
 
 async def fake_image(host: object, tools: Path, tree: Path, image: Path) -> None:
@@ -148,7 +148,7 @@ def written(folder: Path, manifest: Manifest, contents: Sequence[Content]) -> by
         if isinstance(content, bytes):
             source = folder / str(number)
             source.write_bytes(content)
-        members.append(Member(each, source))
+        members.append(BundleMember(each, source))
     out = io.BytesIO()
     for _ in write_bundle(out, manifest, members):
         pass
@@ -231,7 +231,7 @@ def with_manifest(bundle: bytes, change: Callable[[dict[str, Any]], None]) -> by
     manifest = json.loads(plain[512 : 512 + size])
     change(manifest)
     text = json.dumps(manifest).encode()
-    head = header_of(Entry(path="manifest.json", size=len(text))) + text
+    head = header_of(BundleEntry(path="manifest.json", size=len(text))) + text
     rest = plain[512 + size + (-size % 512) :]
     return packed(head + b"\0" * (-len(text) % 512) + rest)
 
@@ -248,7 +248,7 @@ def sets(*path: Any) -> Callable[[dict[str, Any]], None]:
     return change
 
 
-def adds(*entries: Entry) -> Callable[[dict[str, Any]], None]:
+def adds(*entries: BundleEntry) -> Callable[[dict[str, Any]], None]:
     return lambda manifest: manifest["entries"].extend(each.model_dump() for each in entries)
 
 
@@ -273,19 +273,24 @@ WRONG: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "a file without its folder": (adds(entry(f"{TREE}/no/x", b"x")), "folder of .* not listed"),
     "a file twice": (adds(entry(f"{TREE}/usr/bin/mawk", b"x")), "lists .* twice"),
     "another name of what is elsewhere": (
-        adds(Entry(path=f"{TREE}/h", kind="hardlink", target="/etc/passwd")), "no earlier file",
+        adds(BundleEntry(path=f"{TREE}/h", kind="hardlink", target="/etc/passwd")),
+        "no earlier file",
     ),
     "another name of what is in no toolbox": (
-        adds(Entry(path=f"{TREE}/h", kind="hardlink", target=LICENCES)), "no earlier file",
+        adds(BundleEntry(path=f"{TREE}/h", kind="hardlink", target=LICENCES)), "no earlier file",
     ),
     "another name of a link": (
-        adds(Entry(path=f"{TREE}/h", kind="hardlink", target=f"{TREE}/bin")), "no earlier file",
+        adds(BundleEntry(path=f"{TREE}/h", kind="hardlink", target=f"{TREE}/bin")),
+        "no earlier file",
     ),
     "a folder with content": (
-        adds(Entry(path=f"{TREE}/x", kind="folder", size=1, sha256="a" * 64)), "is not a file",
+        adds(BundleEntry(path=f"{TREE}/x", kind="folder", size=1, sha256="a" * 64)),
+        "is not a file",
     ),
-    "a file without digest": (adds(Entry(path=f"{TREE}/x", size=1)), "lacks its digest"),
-    "a link to nothing": (adds(Entry(path=f"{TREE}/x", kind="link")), "lacks its digest or target"),
+    "a file without digest": (adds(BundleEntry(path=f"{TREE}/x", size=1)), "lacks its digest"),
+    "a link to nothing": (
+        adds(BundleEntry(path=f"{TREE}/x", kind="link")), "lacks its digest or target",
+    ),
     "a kernel that is not in it": (
         sets("kernels", "generic", {"key": "e" * 64, "version": V, "packages": {}}), "is not in it",
     ),

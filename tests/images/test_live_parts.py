@@ -97,7 +97,7 @@ async def made(folder: Path, epoch: int = disc.EARLIEST) -> bytes:
     folder.mkdir()
     toolbox = folder / "toolbox"
     toolbox.write_bytes(b"toolbox!" * 4096)
-    layout = disc.Layout(parts(folder / "parts"), "0a" * 32, toolbox, ("nopv",), epoch)
+    layout = disc.DiscLayout(parts(folder / "parts"), "0a" * 32, toolbox, ("nopv",), epoch)
     work = folder / "work"
     work.mkdir()
     await disc.make_disc(LocalHost(), layout, work, folder / "disc")

@@ -14,7 +14,7 @@ from tare.images.toolbox import analytics
 from tare.images.toolbox.analytics import JOBS, SUMS, VERSION, project, sources_digest
 from tare.images.toolbox.hadoop import VERSION as HADOOP_VERSION
 from tare.images.toolbox.libraries import LIBRARIES, Library, add_libraries
-from tare.images.toolbox.maven import Part, read_sums
+from tare.images.toolbox.maven import Dependency, read_sums
 from tare.images.toolbox.maven import project as project_of
 from workloads import workload_kinds
 
@@ -59,7 +59,9 @@ def test_every_dependency_names_its_version() -> None:
 
 
 def test_maven_gets_the_list_of_excluded_artifacts() -> None:
-    text = project_of("a", [Part("g", "n", "1", without=("x:y",)), Part("g", "m", "2", alone=True)])
+    text = project_of(
+        "a", [Dependency("g", "n", "1", without=("x:y",)), Dependency("g", "m", "2", alone=True)]
+    )
     left_out = [
         (one.findtext(f"{SPACE}groupId"), one.findtext(f"{SPACE}artifactId"))
         for one in ET.fromstring(text).iter(f"{SPACE}exclusion")

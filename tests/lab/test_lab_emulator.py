@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lab.test_lab_parts import IMAGE, value_after
 from tare.hosts.local import LocalHost
-from tare.lab.command import Places, command
+from tare.lab.command import LabPaths, command
 from tare.lab.emulator import (
     EAGER_FPU,
     NO_AVX,
@@ -27,7 +27,7 @@ from tare.run.lifecycle.resume_checks import changed_hosts
 
 def argv_of(hypervisor: str, version: str) -> tuple[str, str]:
     options = LabOptions(hypervisor)  # type: ignore[arg-type]
-    argv = command(options, IMAGE, Places(Path("/a")), "tare-a", Emulator(version))
+    argv = command(options, IMAGE, LabPaths(Path("/a")), "tare-a", Emulator(version))
     return value_after(argv, "-cpu")[0], value_after(argv, "-append")[0]
 
 
@@ -74,7 +74,7 @@ def test_a_lab_runs_its_cpus_as_its_emulator_bears_them(
     hypervisor: Hypervisor, version: str, corrected: bool, short_turns: bool, threads: str
 ) -> None:
     emulator = Emulator(version, corrected=corrected, short_turns=short_turns)
-    argv = command(LabOptions(hypervisor), IMAGE, Places(Path("/a")), "tare-a", emulator)
+    argv = command(LabOptions(hypervisor), IMAGE, LabPaths(Path("/a")), "tare-a", emulator)
     assert value_after(argv, "-accel") == [f"tcg,thread={threads}"]
     # A run is not continued by an emulator that runs its CPUs otherwise.
     assert ("turns of 1 ms" in emulator.description) == (emulator.threads == "single")
@@ -115,7 +115,7 @@ async def test_the_lab_s_own_program_is_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize("hypervisor", ["none", "kvm", "xen"])
 def test_a_lab_filters_its_system_calls_where_its_qemu_can(hypervisor: Hypervisor) -> None:
     """It boots kernels, and Xens, that a study names."""
-    options, places = LabOptions(hypervisor), Places(Path("/a"))
+    options, places = LabOptions(hypervisor), LabPaths(Path("/a"))
     able = command(options, IMAGE, places, "tare-a", Emulator("7.2.22", filters=True))
     assert able[able.index("-sandbox") + 1] == SANDBOX
     assert "-sandbox" not in command(options, IMAGE, places, "tare-a", Emulator("7.2.22"))

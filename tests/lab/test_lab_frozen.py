@@ -14,7 +14,7 @@ import pytest
 
 from tare.errors import HostFroze, MachineFault
 from tare.hosts.ssh.connect import log_in
-from tare.lab.command import Places
+from tare.lab.command import LabPaths
 from tare.lab.heartbeat import cpu_times, stopped, stopped_cpus
 from tare.lab.host import ssh_options
 from tare.lab.host_files import make_keys
@@ -60,7 +60,7 @@ async def test_each_cpu_is_given_time_to_show_a_sign_of_life() -> None:
 
 
 async def test_a_message_about_a_lab_never_asks_to_log_in(tmp_path: Path) -> None:
-    places = Places(tmp_path)
+    places = LabPaths(tmp_path)
     places.known_hosts.write_text("")
     # A connection that is taken and never answered, as by an emulated host that froze.
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)

@@ -16,7 +16,7 @@ from tare.hosts import Ledger, LocalHost
 from tare.hosts.ssh.host import SshHost
 from tare.images.cache import default_cache
 from tare.images.kernels import find_kernel
-from tare.lab.command import Places, command, linux_arguments, xen_arguments
+from tare.lab.command import LabPaths, command, linux_arguments, xen_arguments
 from tare.lab.host import ssh_options
 from tare.lab.host_files import Keys, initramfs, make_keys
 from tare.lab.image import SBIN, LabImage, build_lab_image, make_file_system
@@ -152,7 +152,7 @@ async def furnish(host: SshHost, grub: Path) -> None:
 async def computer(context: Context, grub: Path, folder: Path) -> AsyncIterator[SshHost]:
     """Boot a lab's computer by GRUB instead of by QEMU; it may reboot."""
     image = await build_lab_image(context.host, "generic", context.cache)
-    places = Places(folder)
+    places = LabPaths(folder)
     folder.mkdir(mode=0o700)
     keys = make_keys()
     places.key.write_bytes(keys.client.export_private_key("openssh"))

@@ -27,8 +27,8 @@ from tare.platforms.incus.platform import Incus
 from tare.platforms.incus.session import logged_in
 from tare.study.model.releases import Release
 from tare.testing.conformance import PlatformCases
-from tare.testing.hosts import Elsewhere
-from tare.testing.machines import Machines, Running
+from tare.testing.hosts import SecondHost
+from tare.testing.machines import Machines, RunningMachine
 
 pytestmark = [
     pytest.mark.guest,
@@ -242,14 +242,14 @@ class Containers(PlatformCases):
 
     @pytest_asyncio.fixture(scope="class", loop_scope="module")
     @classmethod
-    async def elsewhere(cls, context: Context) -> AsyncIterator[Elsewhere | None]:
+    async def elsewhere(cls, context: Context) -> AsyncIterator[SecondHost | None]:
         yield None
 
     @classmethod
     def cpus(cls, context: Context, able: Capabilities) -> tuple[int, ...]:
         return (OWN,)
 
-    async def kill(self, running: Running) -> None:
+    async def kill(self, running: RunningMachine) -> None:
         """End the container from outside, as its owner does."""
         name = running.spec.name
         path = f"/1.0/instances/{name}/state?project={project_of(name)}"

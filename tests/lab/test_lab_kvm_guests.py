@@ -22,7 +22,7 @@ from tare.platforms.qemu.offer import offer_of
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 from tare.testing.conformance import PlatformCases
-from tare.testing.hosts import Elsewhere
+from tare.testing.hosts import SecondHost
 
 pytestmark = [
     pytest.mark.guest,
@@ -57,9 +57,9 @@ class TestKvm(PlatformCases):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def elsewhere(cls, kvm_lab: Inside) -> Elsewhere:
+    def elsewhere(cls, kvm_lab: Inside) -> SecondHost:
         """This computer, where QEMU emulates its guest itself."""
-        return Elsewhere(kvm_lab.here, Qemu(), QemuOptions(accelerator="tcg"))
+        return SecondHost(kvm_lab.here, Qemu(), QemuOptions(accelerator="tcg"))
 
     @classmethod
     def cpus(cls, context: Context, able: Capabilities) -> tuple[int, ...]:

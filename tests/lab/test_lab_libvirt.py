@@ -18,7 +18,7 @@ from tare.platforms.libvirt.platform import Libvirt
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 from tare.testing.conformance import PlatformCases
-from tare.testing.hosts import Elsewhere
+from tare.testing.hosts import SecondHost
 from tare.testing.machines import Machines
 
 pytestmark = [
@@ -58,9 +58,9 @@ class Domains(PlatformCases):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def elsewhere(cls, lab: Inside) -> Elsewhere:
+    def elsewhere(cls, lab: Inside) -> SecondHost:
         """This computer, where QEMU emulates its guest itself."""
-        return Elsewhere(lab.here, Qemu(), QemuOptions(accelerator="tcg"))
+        return SecondHost(lab.here, Qemu(), QemuOptions(accelerator="tcg"))
 
     @classmethod
     def cpus(cls, context: Context, able: Capabilities) -> tuple[int, ...]:

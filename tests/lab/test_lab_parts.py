@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tare.errors import InputError, MachineFault
 from tare.hosts.local import LocalHost
 from tare.images.modules import Module
-from tare.lab.command import Places, command, linux_arguments, xen_arguments
+from tare.lab.command import LabPaths, command, linux_arguments, xen_arguments
 from tare.lab.host import check_room, ssh_options, verify
 from tare.lab.host_files import initramfs, make_keys
 from tare.lab.image import LabImage, make_file_system
@@ -56,7 +56,7 @@ def test_options_that_cannot_work_are_refused(wrong: dict[str, Any], word: str) 
 
 
 def test_kvm_and_xen_boot_the_same_files_in_their_own_ways() -> None:
-    places = Places(Path("/tmp/tare-lab-1"))
+    places = LabPaths(Path("/tmp/tare-lab-1"))
     kvm = command(LabOptions("kvm"), IMAGE, places, "tare-lab-1")
     xen = command(LabOptions("xen", scheduler="credit"), IMAGE, places, "tare-lab-1")
     assert value_after(kvm, "-kernel") == ["/cache/labs/x/vmlinux"]
@@ -71,7 +71,7 @@ def test_kvm_and_xen_boot_the_same_files_in_their_own_ways() -> None:
 
 def test_the_base_disk_is_never_written_to_and_nothing_listens_beyond_loopback() -> None:
     for hypervisor in ("kvm", "xen", "none"):
-        argv = command(LabOptions(hypervisor), IMAGE, Places(Path("/tmp/tare-a")), "tare-a")
+        argv = command(LabOptions(hypervisor), IMAGE, LabPaths(Path("/tmp/tare-a")), "tare-a")
         base = next(word for word in value_after(argv, "-blockdev") if "node-name=base" in word)
         assert "read-only=on" in base
         (network,) = value_after(argv, "-netdev")
@@ -81,7 +81,7 @@ def test_the_base_disk_is_never_written_to_and_nothing_listens_beyond_loopback()
 
 
 def test_nodes_have_cpus_and_memory_each_and_one_node_changes_nothing() -> None:
-    places = Places(Path("/a"))
+    places = LabPaths(Path("/a"))
     two = command(LabOptions("kvm", cpus=4, memory=GIB + MIB, nodes=2), IMAGE, places, "x")
     assert value_after(two, "-smp") == ["4,sockets=2,cores=2,threads=1"]
     assert value_after(two, "-m") == ["1025M"]
@@ -115,14 +115,14 @@ def test_every_cpu_is_on_one_node_and_all_nodes_have_as_many(cpus: int, nodes: i
 @given(st.text("abc, ", min_size=1, max_size=8))
 def test_commas_in_a_folder_do_not_split_an_option(name: str) -> None:
     folder = Path("/tmp") / name
-    argv = command(LabOptions("kvm"), IMAGE, Places(folder), "tare-a")
+    argv = command(LabOptions("kvm"), IMAGE, LabPaths(folder), "tare-a")
     for word in value_after(argv, "-chardev"):
         assert str(folder).replace(",", ",,") in word
 
 
 def test_a_labs_firmware_says_which_it_is_and_only_one_that_may_boots_again() -> None:
     one, other = (
-        command(LabOptions("none"), IMAGE, Places(Path(folder)), "x")
+        command(LabOptions("none"), IMAGE, LabPaths(Path(folder)), "x")
         for folder in ("/tmp/tare-a", "/tmp/tare-b")
     )
     (first,), (second,) = (value_after(argv, "-uuid") for argv in (one, other))
@@ -131,22 +131,22 @@ def test_a_labs_firmware_says_which_it_is_and_only_one_that_may_boots_again() ->
     assert is_of(one, first) and not is_of(other, first)
     assert "-no-reboot" in one
     assert "-no-reboot" not in command(
-        LabOptions("none", reboots=True), IMAGE, Places(Path("/tmp/tare-a")), "x"
+        LabOptions("none", reboots=True), IMAGE, LabPaths(Path("/tmp/tare-a")), "x"
     )
 
 
 def test_a_deterministic_lab_takes_no_time_from_the_outside() -> None:
-    argv = command(LabOptions("kvm", cpus=1, deterministic=True), IMAGE, Places(Path("/a")), "x")
+    argv = command(LabOptions("kvm", cpus=1, deterministic=True), IMAGE, LabPaths(Path("/a")), "x")
     assert "-uuid" not in argv
     assert value_after(argv, "-icount")[0].startswith("shift=")
     assert "clock=vm" in value_after(argv, "-rtc")[0]
     assert value_after(argv, "-accel") == ["tcg,thread=single"]
-    assert "-icount" not in command(LabOptions("kvm"), IMAGE, Places(Path("/a")), "x")
+    assert "-icount" not in command(LabOptions("kvm"), IMAGE, LabPaths(Path("/a")), "x")
     # What runs in it is never given up: hours in which it waits for Tare pass at once.
-    counted = ssh_options(Places(Path("/a")), 1, deterministic=True)
+    counted = ssh_options(LabPaths(Path("/a")), 1, deterministic=True)
     assert counted.lease_s > 10**8
     # Whatever it is asked while something is measured in it takes time from that.
-    assert counted.silence_s >= 20 * ssh_options(Places(Path("/a")), 1).silence_s
+    assert counted.silence_s >= 20 * ssh_options(LabPaths(Path("/a")), 1).silence_s
 
 
 def test_arguments_of_ones_own_come_last_so_that_they_win() -> None:

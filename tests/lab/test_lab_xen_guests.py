@@ -28,8 +28,8 @@ from tare.platforms.xen.settings import scheduler_parameters
 from tare.platforms.xen.trace.exits import XenExitRecorder
 from tare.run.lifecycle.undoers import all_undoers
 from tare.testing.conformance import PlatformCases
-from tare.testing.hosts import Elsewhere
-from tare.testing.machines import Running
+from tare.testing.hosts import SecondHost
+from tare.testing.machines import RunningMachine
 
 pytestmark = [
     pytest.mark.guest,
@@ -69,15 +69,15 @@ class XenCases(PlatformCases):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def elsewhere(cls, xen_lab: Inside) -> Elsewhere:
+    def elsewhere(cls, xen_lab: Inside) -> SecondHost:
         """This computer, which has no Xen: a process stands for the machine there."""
-        return Elsewhere(xen_lab.here, Bare(), BareOptions())
+        return SecondHost(xen_lab.here, Bare(), BareOptions())
 
     @classmethod
     def cpus(cls, context: Context, able: Capabilities) -> tuple[int, ...]:
         return (OWN,)
 
-    async def kill(self, running: Running) -> None:
+    async def kill(self, running: RunningMachine) -> None:
         assert isinstance(running.machine, XenMachine)
         await xen.asked(running.context.host, "destroy", str(running.machine.id))
 

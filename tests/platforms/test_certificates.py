@@ -15,7 +15,7 @@ from tare.platforms import reference
 from tare.platforms.certificates.model import (
     Case,
     Certificate,
-    Written,
+    CreatedKind,
     contradictions,
     kept_certificates,
     read_certificate,
@@ -61,7 +61,7 @@ def parts(**changes: Any) -> dict[str, Any]:
         "events": tuple(events()),
         "declared": {"pinning": True, "knobs": ["cap", "nice"], "max_vcpus": 255},
         "found": {"pinning": True, "knobs": ["cap"], "max_vcpus": 2},
-        "writes": (Written(kind="process", call="qemu", undone="kill", noted=3),),
+        "writes": (CreatedKind(kind="process", call="qemu", undone="kill", noted=3),),
         "leftovers": (),
     }
     return {**usual, **changes}
@@ -100,7 +100,7 @@ def test_a_certificates_result_follows_from_its_parts() -> None:
     [
         {"cases": (Case(name="test_dies", outcome="failed", seconds=1),)},
         {"cases": ()},
-        {"writes": (Written(kind="cgroup", noted=1),)},
+        {"writes": (CreatedKind(kind="cgroup", noted=1),)},
         {"leftovers": ("the mount /x",)},
         {"events": tuple(events()[:-1])},
         {"events": (events()[-1],)},

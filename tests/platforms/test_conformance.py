@@ -22,7 +22,7 @@ from tare.platforms.oci.platform import Oci
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 from tare.testing.conformance import PlatformCases
-from tare.testing.hosts import Elsewhere, second_host
+from tare.testing.hosts import SecondHost, second_host
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="disks and networks need root")
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="disks and networks ne
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def far(
     tmp_path_factory: pytest.TempPathFactory, agent_program: Path
-) -> AsyncIterator[Elsewhere]:
+) -> AsyncIterator[SecondHost]:
     """A second host with a network of its own, over SSH."""
     folder = tmp_path_factory.mktemp("far")
     with Ledger(folder / "here") as ledger:
@@ -41,7 +41,7 @@ async def far(
                 async with SshHost(server.options(), agent_program) as host:
                     noted = Ledger(folder / "afar", host=host.name, boot=host.boot_id)
                     with noted:
-                        yield Elsewhere(replace(there, host=host, ledger=noted))
+                        yield SecondHost(replace(there, host=host, ledger=noted))
 
 
 class TestBare(PlatformCases):
@@ -50,7 +50,7 @@ class TestBare(PlatformCases):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def elsewhere(cls, far: Elsewhere) -> Elsewhere:
+    def elsewhere(cls, far: SecondHost) -> SecondHost:
         return far
 
 

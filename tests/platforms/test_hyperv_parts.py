@@ -27,7 +27,7 @@ from tare.platforms.hyperv.platform import Hyperv
 from tare.platforms.hyperv.server import Server
 from tare.platforms.hyperv.session import HypervSession
 from tare.platforms.vendors.configuration import read_configuration
-from tare.platforms.vendors.session import Missing, Refused
+from tare.platforms.vendors.session import NoSuchObject, RequestRefused
 
 NAME = "tare-t-1-subject"
 server = served
@@ -303,7 +303,7 @@ async def test_an_unreachable_host_is_reported(server: HypervServer, context: Co
 
 async def test_refusals_are_distinguished(server: HypervServer) -> None:
     async with there(server) as host:
-        with pytest.raises(Missing, match="unable to find a virtual machine"):
+        with pytest.raises(NoSuchObject, match="unable to find a virtual machine"):
             await host.session.run(cmdlet("Get-VM", Name="none"))
         vm = await make(host)
         with pytest.raises(MachineFault, match="Reserve 101 is out of range"):
@@ -312,7 +312,7 @@ async def test_refusals_are_distinguished(server: HypervServer) -> None:
             await host.of(vm, cmdlet("Set-VMProcessor", Affinity=1))
         await host.power_on(vm)
         for refused in ("Set-VMProcessor", "Remove-VM"):
-            with pytest.raises(Refused, match=f"InvalidState.*{refused.replace('-', '')}"):
+            with pytest.raises(RequestRefused, match=f"InvalidState.*{refused.replace('-', '')}"):
                 await host.of(vm, cmdlet(refused))
         with pytest.raises(MachineFault, match="not recognized") as unknown:
             await host.session.run(cmdlet("Get-VMNone"))

@@ -24,7 +24,7 @@ from tare.platforms.imported.read import import_bytes, import_file
 from tare.platforms.libvirt.domain import Files, domain_xml
 from tare.platforms.libvirt.options import LibvirtOptions
 from tare.platforms.linux.network import Link
-from tare.platforms.qemu.command import Places, command
+from tare.platforms.qemu.command import MachinePaths, command
 from tare.platforms.qemu.enlightenments import USUAL_HYPERV
 from tare.platforms.qemu.options import QemuOptions
 from tare.run.catalog import build_catalog
@@ -410,7 +410,7 @@ def test_domains_of_tares_own_come_back_as_they_were(wanted: dict[str, Any], sha
 def test_commands_of_tares_own_come_back_as_they_were(wanted: dict[str, Any], shape: Shape) -> None:
     from platforms.test_qemu_command import IMAGE
 
-    places = Places(Path("/q"), Path("/a"), Path("/c"), Path("/e"), disk=Path("/d"))
+    places = MachinePaths(Path("/q"), Path("/a"), Path("/c"), Path("/e"), disk=Path("/d"))
     chosen = QemuOptions.model_validate(wanted)
     line = shlex.join(command(chosen, IMAGE, "x", shape, places, append=["quiet"]))
     same(imported(line), wanted, shape)

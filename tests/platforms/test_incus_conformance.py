@@ -15,8 +15,8 @@ from tare.platforms.incus.instance import project_of
 from tare.platforms.incus.options import IncusOptions
 from tare.platforms.incus.platform import Incus
 from tare.testing.conformance import PlatformCases
-from tare.testing.hosts import Elsewhere
-from tare.testing.machines import Running
+from tare.testing.hosts import SecondHost
+from tare.testing.machines import RunningMachine
 
 
 class Containers(PlatformCases):
@@ -35,10 +35,10 @@ class Containers(PlatformCases):
 
     @pytest_asyncio.fixture(scope="class", loop_scope="module")
     @classmethod
-    async def elsewhere(cls, context: Context) -> AsyncIterator[Elsewhere | None]:
+    async def elsewhere(cls, context: Context) -> AsyncIterator[SecondHost | None]:
         yield None
 
-    async def kill(self, running: Running) -> None:
+    async def kill(self, running: RunningMachine) -> None:
         """End the container from outside, as its owner does."""
         name = running.spec.name
         path = f"/1.0/instances/{name}/state?project={project_of(name)}"

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from tare.errors import InputError, MachineFault
 from tare.identity import identity
 from tare.platforms.contract import Context, MachineSpec, Shape
-from tare.platforms.incus.client import Answer, answer_of, ended, failed
+from tare.platforms.incus.client import Response, answer_of, ended, failed
 from tare.platforms.incus.instance import (
     container,
     cost_in,
@@ -35,7 +35,7 @@ from tare.platforms.incus.parcels import container_image, volume_backup
 from tare.platforms.incus.platform import Incus
 from tare.platforms.incus.server import Server, facts_of, threads_in
 from tare.platforms.vendors.platform import ServerFindings
-from tare.platforms.vendors.session import Missing, Refused
+from tare.platforms.vendors.session import NoSuchObject, RequestRefused
 
 MIB = 1 << 20
 JSON = st.recursive(
@@ -76,7 +76,7 @@ def spec(cpus: tuple[int, ...] = (), vcpus: int = 1, role: str = "subject") -> M
 @given(st.integers(100, 599), st.binary(max_size=60) | ANSWERS.map(json.dumps).map(str.encode))
 def test_any_response_is_an_answer_or_a_fault(status: int, content: bytes) -> None:
     with suppress(MachineFault):
-        assert isinstance(answer_of(status, content), Answer)
+        assert isinstance(answer_of(status, content), Response)
 
 
 @pytest.mark.fuzz
@@ -94,9 +94,17 @@ def test_any_answer_of_a_server_is_read_without_error(reply: Any) -> None:
 @pytest.mark.parametrize(
     ("content", "kind", "words"),
     [
-        ({"type": "error", "error_code": 404, "error": "Instance not found"}, Missing, "not found"),
-        ({"type": "error", "error_code": 403, "error": "not authorized"}, Refused, "refused"),
-        ({"type": "error", "error_code": 400, "error": "Instance is busy"}, Refused, "busy"),
+        (
+            {"type": "error", "error_code": 404, "error": "Instance not found"},
+            NoSuchObject,
+            "not found",
+        ),
+        (
+            {"type": "error", "error_code": 403, "error": "not authorized"},
+            RequestRefused,
+            "refused",
+        ),
+        ({"type": "error", "error_code": 400, "error": "Instance is busy"}, RequestRefused, "busy"),
         ({"type": "error", "error_code": 400, "error": "No\nroot device"}, MachineFault, "No root"),
         ({"type": "async", "operation": "elsewhere"}, MachineFault, "which operation"),
         ({"hello": "world"}, MachineFault, "neither Incus nor LXD"),
@@ -116,7 +124,7 @@ def test_failed_operation_reports_its_reason() -> None:
     assert ended({"status_code": 200})
     with pytest.raises(MachineFault, match="no space"):
         ended({"status_code": 400, "err": "no space left"})
-    assert isinstance(failed(409, "twice"), Refused)
+    assert isinstance(failed(409, "twice"), RequestRefused)
 
 
 def test_product_and_version_of_a_server_are_read() -> None:
@@ -205,7 +213,7 @@ async def test_rights_of_a_certificate_are_those_at_the_server(
             if path == "/1.0":
                 return {"auth_user_name": "f00d"}
             if certificate is None:
-                raise Missing("no such certificate")
+                raise NoSuchObject("no such certificate")
             return {"/1.0/certificates/f00d": certificate}[path]
 
     session: Any = AnsweringSession()

@@ -35,8 +35,8 @@ from tare.platforms.incus.options import IncusOptions
 from tare.platforms.incus.platform import Incus
 from tare.run.topologies.peers import Peer, connected
 from tare.testing.conformance import PlatformCases
-from tare.testing.hosts import Elsewhere
-from tare.testing.machines import Running
+from tare.testing.hosts import SecondHost
+from tare.testing.machines import RunningMachine
 
 BRIDGE, ADDRESS = "taretest0", "10.213.7.1"
 BOOT_S = 900.0
@@ -108,10 +108,10 @@ class TestIncusVms(PlatformCases):
 
     @pytest_asyncio.fixture(scope="class", loop_scope="module")
     @classmethod
-    async def elsewhere(cls, context: Context) -> AsyncIterator[Elsewhere | None]:
+    async def elsewhere(cls, context: Context) -> AsyncIterator[SecondHost | None]:
         yield None
 
-    async def kill(self, running: Running) -> None:
+    async def kill(self, running: RunningMachine) -> None:
         """End the VM from outside, as its owner does."""
         name = running.spec.name
         path = f"/1.0/instances/{name}/state?project={project_of(name)}"

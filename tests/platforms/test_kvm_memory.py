@@ -11,7 +11,7 @@ import pytest
 from images.images_fakes import FakeHost
 from tare.hosts import Completed
 from tare.platforms.qemu import kvm_memory
-from tare.platforms.qemu.kvm_trial import Answer
+from tare.platforms.qemu.kvm_trial import TrialResult
 from tare.platforms.qemu.options import QemuOptions
 
 BOOT = {
@@ -27,11 +27,11 @@ def silent(argv: Sequence[str]) -> Completed:
 async def test_an_answer_is_remembered_until_something_changes(tmp_path: Path) -> None:
     booted: list[str] = []
 
-    async def boot() -> Answer:
+    async def boot() -> TrialResult:
         booted.append("once")
-        return Answer(False, "a guest did not boot within 8 s")
+        return TrialResult(False, "a guest did not boot within 8 s")
 
-    async def ask(image: str = "a", files: dict[str, bytes] = BOOT) -> Answer:
+    async def ask(image: str = "a", files: dict[str, bytes] = BOOT) -> TrialResult:
         host = FakeHost(silent, files)
         return await kvm_memory.known_or_booted(tmp_path, host, "real", {"image": image}, boot)
 
@@ -55,9 +55,9 @@ async def test_an_emulated_host_is_the_same_at_each_of_its_boots(tmp_path: Path)
     booted: list[bool] = []
 
     async def ask(usable: bool, files: dict[str, bytes], name: str = "lab") -> bool:
-        async def boot() -> Answer:
+        async def boot() -> TrialResult:
             booted.append(usable)
-            return Answer(usable, "found")
+            return TrialResult(usable, "found")
 
         host = FakeHost(silent, files)
         host.name = name
@@ -80,10 +80,10 @@ async def test_an_emulated_host_is_the_same_at_each_of_its_boots(tmp_path: Path)
 async def test_concurrent_requests_wait_for_the_first_answer(tmp_path: Path) -> None:
     booted: list[str] = []
 
-    async def boot() -> Answer:
+    async def boot() -> TrialResult:
         booted.append("once")
         await asyncio.sleep(0.05)
-        return Answer(True, "a guest booted under KVM")
+        return TrialResult(True, "a guest booted under KVM")
 
     host = FakeHost(silent, BOOT)
     asked = (kvm_memory.known_or_booted(tmp_path, host, "virtual", {}, boot) for _ in range(3))
@@ -94,9 +94,9 @@ async def test_concurrent_requests_wait_for_the_first_answer(tmp_path: Path) -> 
 async def test_an_answer_that_is_not_sure_is_not_remembered(tmp_path: Path) -> None:
     booted: list[str] = []
 
-    async def boot() -> Answer:
+    async def boot() -> TrialResult:
         booted.append("once")
-        return Answer(False, "the host was busy", "try later", sure=False)
+        return TrialResult(False, "the host was busy", "try later", sure=False)
 
     for _ in range(2):
         answer = await kvm_memory.known_or_booted(
@@ -107,7 +107,7 @@ async def test_an_answer_that_is_not_sure_is_not_remembered(tmp_path: Path) -> N
 
 
 KVM = QemuOptions(accelerator="kvm")
-REFUSED = Answer(False, "KVM cannot run guests here", "use another host", words="MSR 0x10a")
+REFUSED = TrialResult(False, "KVM cannot run guests here", "use another host", words="MSR 0x10a")
 
 
 async def test_plans_use_remembered_answers_and_start_nothing(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ async def test_plans_use_remembered_answers_and_start_nothing(tmp_path: Path) ->
     assert await kvm_memory.remembered(tmp_path, host, KVM) is None
     await kvm_memory.note(tmp_path, host, KVM, REFUSED)
     assert await kvm_memory.remembered(tmp_path, host, KVM) == REFUSED
-    worked = Answer(True, "a guest booted under KVM")
+    worked = TrialResult(True, "a guest booted under KVM")
     await kvm_memory.note(tmp_path, host, KVM, worked)
     await kvm_memory.note(tmp_path, host, KVM, replace(REFUSED, sure=False))
     assert await kvm_memory.remembered(tmp_path, host, KVM) == worked

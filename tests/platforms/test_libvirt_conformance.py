@@ -18,7 +18,7 @@ from tare.platforms.libvirt.platform import Libvirt
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 from tare.testing.conformance import PlatformCases
-from tare.testing.hosts import Elsewhere, second_host
+from tare.testing.hosts import SecondHost, second_host
 
 pytestmark = [
     pytest.mark.guest,
@@ -39,12 +39,12 @@ class Domains(PlatformCases):
 
     @pytest_asyncio.fixture(scope="class", loop_scope="module")
     @classmethod
-    async def elsewhere(cls, context: Context) -> AsyncIterator[Elsewhere | None]:
+    async def elsewhere(cls, context: Context) -> AsyncIterator[SecondHost | None]:
         """A second host with QEMU itself: libvirt's driver here knows the first one alone."""
         with tempfile.TemporaryDirectory(prefix="tare-test-") as folder:
             async with second_host(context, Path(folder) / "ledger") as made:
                 own = QemuOptions(accelerator="tcg")
-                yield None if made is None else Elsewhere(made, Qemu(), own)
+                yield None if made is None else SecondHost(made, Qemu(), own)
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from tare.platforms.libvirt.disturbances import (
     RESUMED,
     RUNNING,
     SUSPENDED,
-    Look,
+    DomainReport,
     Waits,
     delays_in,
     list_disturbances,
@@ -37,10 +37,10 @@ from tare.run.probes.standstill import Standstill
 
 MIB = 1 << 20
 UNPAUSED = 5
-CALM = Look((RUNNING, UNPAUSED), memory=256 * MIB)
+CALM = DomainReport((RUNNING, UNPAUSED), memory=256 * MIB)
 
 
-def disturbances_in(look: Look, memory: int = 256 * MIB) -> list[str]:
+def disturbances_in(look: DomainReport, memory: int = 256 * MIB) -> list[str]:
     return list(list_disturbances(look, memory))
 
 
@@ -50,7 +50,9 @@ def test_a_domain_that_just_runs_was_not_disturbed() -> None:
     assert disturbances_in(CALM, 256 * MIB + 1023) == []
     # Its start is not a disturbance, and neither is the lack of a job.
     assert (
-        disturbances_in(Look(CALM.state, job={"type": 0}, ended={"type": 3, "operation": 1}), 0)
+        disturbances_in(
+            DomainReport(CALM.state, job={"type": 0}, ended={"type": 3, "operation": 1}), 0
+        )
         == []
     )
 
@@ -58,19 +60,25 @@ def test_a_domain_that_just_runs_was_not_disturbed() -> None:
 @pytest.mark.parametrize(
     ("look", "words"),
     [
-        (Look((PAUSED, 1)), "paused by a user"),
-        (Look((PAUSED, 9)), "paused for a snapshot"),
-        (Look((PAUSED, 99)), "it is paused"),
-        (Look((SUSPENDED, 0)), "sleeps"),
-        (Look((6, 0)), "state 6"),
-        (Look((RUNNING, 6)), "migration was given up"),
-        (Look(CALM.state, ("snapshot s of 17",)), "snapshot s of 17"),
-        (Look(CALM.state, job={"type": 2, "operation": 5}), "a migration under way"),
-        (Look(CALM.state, job={"type": 1, "operation": 77}), "a job of libvirt's under way"),
-        (Look(CALM.state, ended={"type": 3, "operation": 9, "time_elapsed": 31}), "took 31 ms"),
+        (DomainReport((PAUSED, 1)), "paused by a user"),
+        (DomainReport((PAUSED, 9)), "paused for a snapshot"),
+        (DomainReport((PAUSED, 99)), "it is paused"),
+        (DomainReport((SUSPENDED, 0)), "sleeps"),
+        (DomainReport((6, 0)), "state 6"),
+        (DomainReport((RUNNING, 6)), "migration was given up"),
+        (DomainReport(CALM.state, ("snapshot s of 17",)), "snapshot s of 17"),
+        (DomainReport(CALM.state, job={"type": 2, "operation": 5}), "a migration under way"),
+        (
+            DomainReport(CALM.state, job={"type": 1, "operation": 77}),
+            "a job of libvirt's under way",
+        ),
+        (
+            DomainReport(CALM.state, ended={"type": 3, "operation": 9, "time_elapsed": 31}),
+            "took 31 ms",
+        ),
     ],
 )
-def test_each_disturbance_is_reported_in_words(look: Look, words: str) -> None:
+def test_each_disturbance_is_reported_in_words(look: DomainReport, words: str) -> None:
     (phrase,) = disturbances_in(look, 0)
     assert words in phrase
 

@@ -28,7 +28,7 @@ from tare.platforms.microvm.cloud_hypervisor import (
 )
 from tare.platforms.microvm.firecracker import Firecracker, FirecrackerOptions
 from tare.platforms.microvm.machine import Files
-from tare.platforms.microvm.platform import Guest, version_in
+from tare.platforms.microvm.platform import MicrovmRequest, version_in
 from tare.platforms.network import Link
 from tare.platforms.qemu.confinement import Confinement
 
@@ -319,7 +319,7 @@ def test_cloud_hypervisor_is_configured_as_asked(tmp_path: Path) -> None:
         tmp_path, Path("/k"), Path("/i"), disk=tmp_path / "disk.img", toolbox=Path("/toolbox")
     )
     link = Link("tap", "10.1.2.3", 24, interface="tare-tap")
-    guest = Guest(spec(tmp_path, 2, (3, 1)), "quiet", link)
+    guest = MicrovmRequest(spec(tmp_path, 2, (3, 1)), "quiet", link)
     wanted = configuration(CloudHypervisorOptions(disk_direct=True), guest, files, Confinement())
     assert wanted["cpus"] == {
         "boot_vcpus": 2,

@@ -28,7 +28,7 @@ from tare.platforms.linux.network import (
 )
 from tare.platforms.linux.network.subnets import Addresses
 from tare.platforms.oci.bundle import ContainerSpec, configuration
-from tare.platforms.qemu.command import Places, command
+from tare.platforms.qemu.command import MachinePaths, command
 from tare.platforms.qemu.options import QemuOptions
 from tare.run.topologies.peers import require_network
 from tare.study.model.platform_options import PlatformOptions
@@ -145,7 +145,7 @@ def test_machine_gets_its_address_and_mtu() -> None:
 def test_qemu_connects_its_interface(link: Link | None, words: str) -> None:
     kernel = Path("/k")
     image = GuestImage(kernel, kernel, Path("/i"), "d", "6", True, 0.0)
-    places = Places(Path("/q"), Path("/a"), Path("/c"), Path("/e"))
+    places = MachinePaths(Path("/q"), Path("/a"), Path("/c"), Path("/e"))
     shape = Shape(1, 1 << 28)
     argv = command(QemuOptions(), image, "tare-x", shape, places, append=(), link=link)
     assert argv[argv.index("-netdev") + 1] == words
@@ -160,7 +160,7 @@ def test_interfaces_of_one_network_have_different_addresses() -> None:
     assert len(macs) == 4 and all(mac.startswith("52:54:00:07:") for mac in macs)
     kernel = Path("/k")
     image = GuestImage(kernel, kernel, Path("/i"), "d", "6", True, 0.0)
-    places = Places(Path("/q"), Path("/a"), Path("/c"), Path("/e"))
+    places = MachinePaths(Path("/q"), Path("/a"), Path("/c"), Path("/e"))
     for devices in ("paravirtual", "emulated"):
         options = QemuOptions.model_validate({"devices": devices})
         shape = Shape(1, 1 << 28)

@@ -28,7 +28,7 @@ from tare.platforms.ovirt.platform import Ovirt
 from tare.platforms.ovirt.session import OvirtSession
 from tare.platforms.ovirt.vm import differing, vm_wanted
 from tare.platforms.vendors.configuration import read_configuration
-from tare.platforms.vendors.session import Missing, Refused, opened
+from tare.platforms.vendors.session import NoSuchObject, RequestRefused, opened
 from tare.run.probes.hypervisor_side import HypervisorSide
 
 pytest.importorskip("ovirtsdk4")
@@ -214,13 +214,13 @@ async def test_unreachable_engine_is_reported(server: OvirtServer, context: Cont
 async def test_refusals_are_distinguished(server: OvirtServer, tmp_path: Path) -> None:
     asked = wanted(server, spec_of(tmp_path))
     async with engine_of(server) as engine:
-        with pytest.raises(Missing, match="Entity not found"):
+        with pytest.raises(NoSuchObject, match="Entity not found"):
             await engine.vm("none")
         server.storage.clear()
         vm = (await engine.ask(lambda api: api.vms_service().add(asked))).id
-        with pytest.raises(Refused, match="VM is locked"):
+        with pytest.raises(RequestRefused, match="VM is locked"):
             await engine.power_on(vm)
-        with pytest.raises(Refused, match="same name already exists"):
+        with pytest.raises(RequestRefused, match="same name already exists"):
             await engine.ask(lambda api: api.vms_service().add(asked))
         server.storage.set()
 
@@ -229,7 +229,7 @@ async def test_refusals_are_distinguished(server: OvirtServer, tmp_path: Path) -
 
         await engine.until(made, "make it")
         await engine.power_on(vm)
-        with pytest.raises(Refused, match=r"Cannot run VM\. VM is running"):
+        with pytest.raises(RequestRefused, match=r"Cannot run VM\. VM is running"):
             await engine.power_on(vm)
         named = OvirtVmResource(engine.session, {"name": asked.name})
         assert await remove_resource(named)

@@ -11,7 +11,7 @@ from tare.hosts import Ledger, LocalHost
 from tare.images.cache import default_cache
 from tare.platforms.contract import Context
 from tare.platforms.doctor import examine_tracing
-from tare.platforms.reference import PAGE, Row, render, rows
+from tare.platforms.reference import PAGE, PlatformRow, render, rows
 from tare.platforms.vendors.offer import keeps_general
 from tare.registry import installed
 from tare.run.reference import platform_tables
@@ -53,7 +53,7 @@ def test_the_live_image_and_xen_keep_others_to_the_general_kernel() -> None:
 
 
 @pytest.mark.parametrize("variant", EVERY, ids=lambda variant: variant.name)
-async def test_a_check_finds_no_more_than_is_stated(variant: Row, context: Context) -> None:
+async def test_a_check_finds_no_more_than_is_stated(variant: PlatformRow, context: Context) -> None:
     stated = variant.stated.capabilities
     if variant.options == {"accelerator": "kvm"}:
         pytest.skip("a guest would be booted for it; tests/platforms/test_qemu_guest.py does")
@@ -72,7 +72,7 @@ async def test_a_check_finds_no_more_than_is_stated(variant: Row, context: Conte
 
 
 @pytest.mark.parametrize("variant", EVERY, ids=lambda variant: variant.name)
-def test_every_statement_of_a_driver_is_filled_in(variant: Row) -> None:
+def test_every_statement_of_a_driver_is_filled_in(variant: PlatformRow) -> None:
     stated = variant.stated
     assert stated.kernel
     assert stated.channel

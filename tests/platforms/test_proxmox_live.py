@@ -26,8 +26,8 @@ from tare.platforms.contract import Context
 from tare.platforms.proxmox.options import ProxmoxOptions
 from tare.platforms.proxmox.platform import Proxmox
 from tare.testing.conformance import PlatformCases
-from tare.testing.hosts import Elsewhere
-from tare.testing.machines import Running
+from tare.testing.hosts import SecondHost
+from tare.testing.machines import RunningMachine
 
 pytest.importorskip("proxmoxer")
 pytestmark = [
@@ -77,10 +77,10 @@ class TestProxmoxOfLiveGuests(PlatformCases):
 
     @pytest_asyncio.fixture(scope="class", loop_scope="module")
     @classmethod
-    async def elsewhere(cls, context: Context) -> AsyncIterator[Elsewhere | None]:
+    async def elsewhere(cls, context: Context) -> AsyncIterator[SecondHost | None]:
         yield None
 
-    async def kill(self, running: Running) -> None:
+    async def kill(self, running: RunningMachine) -> None:
         """End the guest as a crash of its QEMU does."""
         (number,) = (
             number

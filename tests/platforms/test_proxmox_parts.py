@@ -30,7 +30,7 @@ from tare.platforms.proxmox.platform import Proxmox
 from tare.platforms.proxmox.session import ProxmoxSession
 from tare.platforms.proxmox.vm import RRD_S, differing, minutes_within, own_bus, settings
 from tare.platforms.vendors.own_disk import OwnDisk
-from tare.platforms.vendors.session import Missing, Refused, opened
+from tare.platforms.vendors.session import NoSuchObject, RequestRefused, opened
 from tare.run.probes.hypervisor_side import HypervisorSide
 
 pytest.importorskip("proxmoxer")
@@ -150,7 +150,7 @@ async def test_a_certificate_of_an_unknown_issuer_is_refused(server: Server) -> 
 
 async def test_refusals_are_distinguished(server: Server) -> None:
     async with node_of(server) as node:
-        with pytest.raises(Missing, match="does not exist"):
+        with pytest.raises(NoSuchObject, match="does not exist"):
             await node.config(4711)
         with pytest.raises(MachineFault, match="value must have a maximum value of 262144"):
             await node.create(100, {"name": "n", "cpuunits": 300_000, "net0": "virtio,bridge=b"})
@@ -158,9 +158,9 @@ async def test_refusals_are_distinguished(server: Server) -> None:
         with pytest.raises(MachineFault, match="already exists"):
             await node.create(100, {"name": "n", "net0": "virtio,bridge=vmbr0"})
         await node.power_on(100)
-        with pytest.raises(Refused, match="already running"):
+        with pytest.raises(RequestRefused, match="already running"):
             await node.power_on(100)
-        with pytest.raises(Refused, match="is running - destroy failed"):
+        with pytest.raises(RequestRefused, match="is running - destroy failed"):
             await node.remove(100)
         with pytest.raises(MachineFault, match="wrong file extension"):
             await node.upload("local", "tare.exe", b"x")
@@ -178,7 +178,7 @@ async def test_a_token_cannot_pin(server: Server, context: Context, tmp_path: Pa
     verdict = await Proxmox().check(context, options)
     assert verdict.usable and not verdict.capabilities.pinning
     assert any("root@pam" in note for note in verdict.capabilities.notes)
-    with pytest.raises(Refused, match="root@pam"):
+    with pytest.raises(RequestRefused, match="root@pam"):
         await started(Proxmox(), context, options, spec_of(tmp_path, cpus=(1,)))
     assert nothing_left(server, context)
     root = await Proxmox().check(context, options_of(server))
@@ -314,7 +314,7 @@ async def test_a_locked_vm_is_waited_for(
     machine = await started(Proxmox(), context, options_of(server), spec_of(tmp_path))
     server.vms[100] |= {"lock": "backup"}
     monkeypatch.setattr(ProxmoxVmResource, "removal_s", 0.0)
-    with pytest.raises(Refused, match="locked"):
+    with pytest.raises(RequestRefused, match="locked"):
         await machine.stop()
     # It is reported, and stays in the ledger until `tare clean`.
     assert {entry.kind for entry in context.ledger.open_entries()} >= {"proxmox-vm"}

@@ -11,7 +11,7 @@ from tare.images.modules import NEEDS
 from tare.platforms.contract import Shape
 from tare.platforms.linux.network import Link
 from tare.platforms.qemu import nic
-from tare.platforms.qemu.command import Places, command, kernel_arguments
+from tare.platforms.qemu.command import MachinePaths, command, kernel_arguments
 from tare.platforms.qemu.machine import fits_socket
 from tare.platforms.qemu.nic import MODELS
 from tare.platforms.qemu.options import QemuOptions
@@ -21,9 +21,11 @@ IMAGE = GuestImage(Path("/k"), Path("/elf"), Path("/initramfs"), "digest", "6.1-
 SHAPE = Shape(vcpus=3, memory=256 << 20)
 
 
-def places(folder: str = "/run/t") -> Places:
+def places(folder: str = "/run/t") -> MachinePaths:
     root = Path(folder)
-    return Places(root / "qmp.sock", root / "agent.sock", root / "console.sock", root / "qemu.log")
+    return MachinePaths(
+        root / "qmp.sock", root / "agent.sock", root / "console.sock", root / "qemu.log"
+    )
 
 
 def line(**options: object) -> list[str]:

@@ -18,7 +18,7 @@ from tare.hosts import Ledger, LocalHost
 from tare.images.cache import default_cache
 from tare.platforms.contract import Context, MachineSpec, Shape
 from tare.platforms.linux.sockets import reached
-from tare.platforms.qemu.command import PROGRAM, SANDBOX, Places, command, kernel_arguments
+from tare.platforms.qemu.command import PROGRAM, SANDBOX, MachinePaths, command, kernel_arguments
 from tare.platforms.qemu.confinement import Confinement, confinement, groups_of, prove_confined
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu, launch
@@ -165,7 +165,7 @@ async def test_qemu_makes_its_machine_without_rights(
             files = [image.boot_kernel, image.initramfs, toolbox]
             confined = await confinement(host, options, own=[place, disk], files=files, devices=[])
             assert confined.uid is not None, confined.reason
-            places = Places(
+            places = MachinePaths(
                 qmp=place / "qmp",
                 agent=place / "agent",
                 console=place / "console",

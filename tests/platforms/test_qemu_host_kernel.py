@@ -17,7 +17,7 @@ from tare.images.cache import default_cache
 from tare.platforms.contract import Context
 from tare.platforms.qemu import kvm_trial
 from tare.platforms.qemu import platform as qemu
-from tare.platforms.qemu.kvm_trial import Answer
+from tare.platforms.qemu.kvm_trial import TrialResult
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 from tare.study.planning.guest_kernels import GuestKernels
@@ -34,11 +34,13 @@ def far(tmp_path: Path, agent_program: Path) -> Iterator[Context]:
         yield Context(host, ledger, tmp_path / "cache", agent_program)
 
 
-async def answered(context: Context, monkeypatch: pytest.MonkeyPatch, answer: Answer) -> list[str]:
+async def answered(
+    context: Context, monkeypatch: pytest.MonkeyPatch, answer: TrialResult
+) -> list[str]:
     """Let every trial end so; return the kernels that were booted."""
     booted: list[str] = []
 
-    async def once(context: Context, *words: object, **_: object) -> Answer:
+    async def once(context: Context, *words: object, **_: object) -> TrialResult:
         booted.append(words[1].kernel)  # type: ignore[attr-defined]
         return answer
 
@@ -49,7 +51,7 @@ async def answered(context: Context, monkeypatch: pytest.MonkeyPatch, answer: An
 async def test_a_kernel_that_booted_is_remembered(
     far: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    booted = await answered(far, monkeypatch, Answer(True, "a guest booted under TCG"))
+    booted = await answered(far, monkeypatch, TrialResult(True, "a guest booted under TCG"))
     for _ in range(2):
         assert await Qemu().guest_kernels(far, TCG) == GuestKernels(own=VERSION)
     assert booted == [VERSION]
@@ -63,7 +65,9 @@ async def test_a_kernel_that_booted_is_remembered(
 async def test_one_that_did_not_boot_is_refused_with_the_reason(
     far: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    silent = Answer(False, "QEMU emulates a processor here, but a guest did not boot within 30 s")
+    silent = TrialResult(
+        False, "QEMU emulates a processor here, but a guest did not boot within 30 s"
+    )
     await answered(far, monkeypatch, silent)
     kernels = await Qemu().guest_kernels(far, TCG)
     assert not kernels.own
@@ -71,7 +75,7 @@ async def test_one_that_did_not_boot_is_refused_with_the_reason(
 
 
 async def test_a_busy_host_is_asked_again(far: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    booted = await answered(far, monkeypatch, Answer(False, "the host was busy", sure=False))
+    booted = await answered(far, monkeypatch, TrialResult(False, "the host was busy", sure=False))
     for _ in range(2):
         assert "the host was busy" in (await Qemu().guest_kernels(far, TCG)).no_own
     assert len(booted) == 2
@@ -80,7 +84,7 @@ async def test_a_busy_host_is_asked_again(far: Context, monkeypatch: pytest.Monk
 async def test_drivers_for_the_arms_devices_must_exist(
     far: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    booted = await answered(far, monkeypatch, Answer(True, "a guest booted"))
+    booted = await answered(far, monkeypatch, TrialResult(True, "a guest booted"))
     emulated = QemuOptions(accelerator="tcg", devices="emulated")
     kernels = await Qemu().guest_kernels(far, emulated)
     assert f"the kernel {VERSION} has no module e1000" in kernels.no_own
@@ -92,7 +96,7 @@ async def test_drivers_for_the_arms_devices_must_exist(
 async def test_a_host_without_an_image_tries_nothing(
     far: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    booted = await answered(far, monkeypatch, Answer(True, "a guest booted"))
+    booted = await answered(far, monkeypatch, TrialResult(True, "a guest booted"))
     (far.host.root / "boot/vmlinuz-linux").unlink()  # type: ignore[attr-defined]
     kernels = await Qemu().guest_kernels(far, TCG)
     assert "there is no image of it in /boot" in kernels.no_own
@@ -103,7 +107,7 @@ async def test_a_host_without_an_image_tries_nothing(
 async def test_an_emulated_host_and_a_release_keep_the_packaged_kernel(
     far: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    booted = await answered(far, monkeypatch, Answer(True, "a guest booted"))
+    booted = await answered(far, monkeypatch, TrialResult(True, "a guest booted"))
     assert await Qemu().guest_kernels(replace(far, release="bookworm"), TCG) == GuestKernels()
 
     async def emulated(*_: object) -> str:
@@ -117,12 +121,12 @@ async def test_an_emulated_host_and_a_release_keep_the_packaged_kernel(
 async def test_kvm_is_tried_with_the_hosts_kernel_where_no_package_can_be_had(
     far: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def device(*_: object) -> Answer:
-        return Answer(True, "it opens")
+    async def device(*_: object) -> TrialResult:
+        return TrialResult(True, "it opens")
 
     monkeypatch.setattr(kvm_trial, "kvm_device", device)
     monkeypatch.setattr(kvm_trial, "taken", device)
-    booted = await answered(far, monkeypatch, Answer(True, "a guest booted under KVM"))
+    booted = await answered(far, monkeypatch, TrialResult(True, "a guest booted under KVM"))
     kvm = QemuOptions(accelerator="kvm")
     verdict = await Qemu().check(far, kvm)
     assert (verdict.usable, verdict.reason) == (True, "a guest booted under KVM")
@@ -134,8 +138,8 @@ async def test_kvm_is_tried_with_the_hosts_kernel_where_no_package_can_be_had(
 async def test_where_nothing_else_can_be_booted_the_hosts_kernel_says_what_kvm_does(
     far: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def device(*_: object) -> Answer:
-        return Answer(True, "it opens")
+    async def device(*_: object) -> TrialResult:
+        return TrialResult(True, "it opens")
 
     async def no_apt(*_: object) -> None:
         raise InputError("Fedora has no apt")
@@ -143,7 +147,7 @@ async def test_where_nothing_else_can_be_booted_the_hosts_kernel_says_what_kvm_d
     monkeypatch.setattr(kvm_trial, "kvm_device", device)
     monkeypatch.setattr(kvm_trial, "taken", device)
     monkeypatch.setattr(guest_image, "find_kernel", no_apt)
-    await answered(far, monkeypatch, Answer(False, "a guest did not boot within 12 s"))
+    await answered(far, monkeypatch, TrialResult(False, "a guest did not boot within 12 s"))
     verdict = await Qemu().check(far, QemuOptions(accelerator="kvm"))
     assert (verdict.usable, verdict.reason) == (
         False, "a guest did not boot within 12 s"

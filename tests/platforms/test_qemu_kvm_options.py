@@ -16,7 +16,7 @@ from tare.hosts.units import kernel_units
 from tare.images.guest_image import GuestImage
 from tare.platforms.contract import Shape
 from tare.platforms.qemu import kvm_trial as probe
-from tare.platforms.qemu.command import PROGRAM, Places, command, trial
+from tare.platforms.qemu.command import PROGRAM, MachinePaths, command, trial
 from tare.platforms.qemu.enlightenments import (
     HYPERV_FLAGS,
     KVM_FLAGS,
@@ -30,7 +30,7 @@ from tare.platforms.qemu.platform import Qemu
 from tare.platforms.qemu.threads import emulator_cpus
 
 IMAGE = GuestImage(Path("/k"), Path("/elf"), Path("/initramfs"), "digest", "6.1-rt", True, 0.0)
-PLACES = Places(*(Path("/run/t") / name for name in ("qmp", "agent", "console", "log")))
+PLACES = MachinePaths(*(Path("/run/t") / name for name in ("qmp", "agent", "console", "log")))
 MIB = 1 << 20
 
 

@@ -12,7 +12,7 @@ from tare.hosts import Completed, Ledger, LocalHost
 from tare.platforms.contract import Context
 from tare.platforms.qemu import kvm_trial as probe
 from tare.platforms.qemu.command import trial
-from tare.platforms.qemu.kvm_trial import Answer
+from tare.platforms.qemu.kvm_trial import TrialResult
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
 
@@ -55,7 +55,7 @@ async def test_a_device_that_creates_no_machine_says_so() -> None:
 
 async def test_a_working_kvm_device_is_reported_without_further_claims() -> None:
     answer = await probe.kvm_device(FakeHost(silent, {"/dev/kvm": b""}))
-    assert answer == Answer(True, "/dev/kvm opens and creates a virtual machine")
+    assert answer == TrialResult(True, "/dev/kvm opens and creates a virtual machine")
 
 
 @pytest.mark.parametrize(
@@ -167,8 +167,8 @@ async def test_an_unanswered_question_is_asked_again(
 async def test_an_answer_that_is_not_sure_does_not_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agent_program: Path, sure: bool
 ) -> None:
-    async def device(*_: object) -> Answer:
-        return Answer(False, "a guest did not boot while others used the CPUs", sure=sure)
+    async def device(*_: object) -> TrialResult:
+        return TrialResult(False, "a guest did not boot while others used the CPUs", sure=sure)
 
     monkeypatch.setattr(probe, "kvm_device", device)
     with Ledger(tmp_path / "ledger") as ledger:

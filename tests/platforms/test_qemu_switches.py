@@ -26,8 +26,8 @@ from tare.platforms.qemu.command import command
 from tare.platforms.qemu.disk import prove_disk, require_bus
 from tare.platforms.qemu.disk_options import BUSES
 from tare.platforms.qemu.drive import DISK_DEVICE, DISK_NODE, DISK_THREAD
-from tare.platforms.qemu.kvm_trial import Answer
-from tare.platforms.qemu.machine import Asked
+from tare.platforms.qemu.kvm_trial import TrialResult
+from tare.platforms.qemu.machine import QemuRequest
 from tare.platforms.qemu.memory import bound_to, online_nodes
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu
@@ -237,8 +237,8 @@ async def test_arguments_that_qemu_does_not_take_make_an_arm_unusable(context: C
 async def test_optional_features_of_qemu_are_tried_before_a_run(
     context: Context, monkeypatch: pytest.MonkeyPatch, settings: dict[str, object]
 ) -> None:
-    async def refusing(*_: object) -> Answer:
-        return Answer(False, "this QEMU does not take it", "build another")
+    async def refusing(*_: object) -> TrialResult:
+        return TrialResult(False, "this QEMU does not take it", "build another")
 
     monkeypatch.setattr(kvm_trial, "taken", refusing)
     verdict = await Qemu().check(context, QemuOptions.model_validate(settings))
@@ -293,7 +293,7 @@ async def test_a_real_qemu_says_that_all_is_as_asked(
                 # QEMU 10 asks the kernel for native I/O with the first request, not before.
                 read = f'qemu-io {DISK_NODE} "read 0 512"'
                 await monitor.execute("human-monitor-command", **{"command-line": read})
-                asked = Asked("x", wanted, shape, monitor, disk)
+                asked = QemuRequest("x", wanted, shape, monitor, disk)
                 proven = await asked.proven(host, process.pid, await monitor.vcpu_threads(), ())
                 await monitor.close()
             finally:

@@ -20,7 +20,7 @@ from platforms.sriov_host import CARD, DRIVER, OTHER, VFIO, SriovHost
 from tare.errors import MachineFault
 from tare.hosts import Entry, Ledger, LocalHost
 from tare.hosts.ledger.cleanup import clean
-from tare.hosts.ledger.undoing import Refused
+from tare.hosts.ledger.undoing import NotOwn
 from tare.platforms.contract import Context, MachineSpec, Shape
 from tare.platforms.linux.network.functions import (
     Card,
@@ -32,11 +32,11 @@ from tare.platforms.linux.network.functions import (
     read,
     taken,
 )
-from tare.platforms.linux.network.host_network import Common, Laid, Network
-from tare.platforms.linux.network.joint import Joint
+from tare.platforms.linux.network.host_network import BuiltNetwork, Common, Network
+from tare.platforms.linux.network.joint import JoinedBridges
 from tare.platforms.linux.network.parts import Parts
 from tare.platforms.linux.network.subnets import Addresses
-from tare.platforms.linux.network.switches import Switch
+from tare.platforms.linux.network.switches import NetworkSwitch
 from tare.platforms.linux.sriov import FUNCTION, bound_to_vfio, rebind
 from tare.platforms.network import Link
 from tare.platforms.qemu.nic import device, lacking_way, link_of, record, take_function
@@ -289,7 +289,7 @@ async def test_a_function_used_by_others_meanwhile_is_kept(host: SriovHost) -> N
     assert await rebind(host, Entry(0, FUNCTION, host.boot_id(), gone)) == ""
     for address, driver in (("../../x", DRIVER), (FIRST, "../x")):
         strange = Entry(0, FUNCTION, host.boot_id(), {"address": address, "driver": driver})
-        with pytest.raises(Refused):
+        with pytest.raises(NotOwn):
             await rebind(host, strange)
     assert host.written == []
 
@@ -382,10 +382,12 @@ class Wired:
 
 def network(host: SriovHost, wired: Wired) -> Network:
     addresses = Addresses(ipaddress.IPv4Network("10.1.2.0/24"))
-    switch = cast(Switch, wired)
-    laid = Laid({}, addresses, Joint("bridge", 1500), "10.1.2.2", {host.name: switch}, switch)
+    switch = cast(NetworkSwitch, wired)
+    laid = BuiltNetwork(
+        {}, addresses, JoinedBridges("bridge", 1500), "10.1.2.2", {host.name: switch}, switch
+    )
 
-    async def lay() -> Laid:
+    async def lay() -> BuiltNetwork:
         return laid
 
     common = Common("tare-x", True, host.name, lay, Switching("routed"))

@@ -12,7 +12,7 @@ from hosts.hosts_sshd import Sshd
 from platforms.loopback_cases import LoopbackCases
 from tare.platforms.ssh.options import SshArmOptions
 from tare.platforms.ssh.platform import Ssh
-from tare.testing.machines import Running
+from tare.testing.machines import RunningMachine
 
 pytestmark = [
     pytest.mark.slow,
@@ -52,7 +52,7 @@ class TestSsh(LoopbackCases):
             # The agent was taken back, each time.
             assert not list(server.folder.glob("tare-*"))
 
-    async def kill(self, running: Running) -> None:
+    async def kill(self, running: RunningMachine) -> None:
         """Kill the agent in the machine: the process with the machine's folder for its log."""
         for entry in Path("/proc").glob("[0-9]*/fd/2"):
             try:

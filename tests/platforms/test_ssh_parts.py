@@ -27,7 +27,7 @@ from tare.hosts.ssh.host import SshHost
 from tare.images.cache import default_cache
 from tare.platforms.contract import Context, Shape
 from tare.platforms.qemu.guest_process import find_carrier, is_of, vcpus_among
-from tare.platforms.ssh.inspection import UNKNOWN_STEAL, Look, look, uncontrolled
+from tare.platforms.ssh.inspection import UNKNOWN_STEAL, Inspection, look, uncontrolled
 from tare.platforms.ssh.options import ANY, SshArmOptions
 from tare.platforms.ssh.platform import Ssh
 
@@ -38,8 +38,10 @@ KVM: dict[str, Any] = {
 }
 
 
-def seen(steal_s: float = 0.0, **hypervisor: Any) -> Look:
-    return Look({"hypervisor": hypervisor, "kernel": {"release": "6"}}, True, 1 << 30, steal_s, "")
+def seen(steal_s: float = 0.0, **hypervisor: Any) -> Inspection:
+    return Inspection(
+        {"hypervisor": hypervisor, "kernel": {"release": "6"}}, True, 1 << 30, steal_s, ""
+    )
 
 
 def test_unreported_steal_is_never_zero() -> None:
@@ -78,7 +80,7 @@ def test_only_shown_properties_are_reported() -> None:
         "clocksource": {"current": "tsc"},
         "topology": {"online": "0-1"},
     }
-    shown = Look(proof, False, 1 << 30, 0.0, "").shown()
+    shown = Inspection(proof, False, 1 << 30, 0.0, "").shown()
     assert shown["machine"] == "QEMU, Standard PC"
     assert shown["hypervisor"] == "announced without a name"
     assert shown["drivers"] == "virtio_blk, virtio_net"

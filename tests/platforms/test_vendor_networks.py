@@ -31,7 +31,7 @@ from tare.platforms.hyperv.session import HypervSession
 from tare.platforms.vendors.isolated_network import IsolatedNic
 from tare.platforms.vendors.machine import VirtualMachine
 from tare.platforms.vendors.platform import VendorPlatform, VmRequest
-from tare.platforms.vendors.session import Refused, opened
+from tare.platforms.vendors.session import RequestRefused, opened
 from tare.platforms.vsphere.network import VsphereSwitchResource
 from tare.platforms.vsphere.platform import Vsphere
 from tare.platforms.vsphere.session import VsphereSession
@@ -115,7 +115,7 @@ async def test_hyper_v_waits_until_the_last_vm_is_off(server: HypervServer) -> N
         await switch.create()
         vm = Vm("somebody's", 1, 1 << 28, "D:\\x", cards=[Card(False, NAME)], state="Running")
         server.host.vms[vm.id] = vm
-        with pytest.raises(Refused, match="ObjectInUse") as refused:
+        with pytest.raises(RequestRefused, match="ObjectInUse") as refused:
             await switch.remove()
         assert switch.passes(refused.value)
         vm.state = "Off"
@@ -130,7 +130,7 @@ async def test_hyper_v_refuses_accounts_that_are_not_administrators(
     server.host.may_hyperv = False
     async with opened(HypervSession(way)) as session:
         switch = HypervSwitchResource(session, {**way, "name": NAME})
-        with pytest.raises(Refused, match="AccessDenied") as refused:
+        with pytest.raises(RequestRefused, match="AccessDenied") as refused:
             async with created(context.ledger, switch):
                 pass
         assert "tare help hyper-v" in refused.value.hint
@@ -235,7 +235,7 @@ async def test_xenapi_keeps_a_network_while_a_vm_is_attached(xen: XenServer) -> 
         vm = xen.add("VM", power_state="Running")
         vif = vif_record(vm, reference, "1", "52:54:00:01:02:03")
         await pool.ask(lambda api: api.VIF.create(vif))
-        with pytest.raises(Refused, match="NETWORK_CONTAINS_VIF") as refused:
+        with pytest.raises(RequestRefused, match="NETWORK_CONTAINS_VIF") as refused:
             await network.remove()
         assert network.passes(refused.value)
         xen.objects["VM"][vm]["power_state"] = "Halted"
@@ -249,7 +249,9 @@ async def test_xenapi_refuses_roles_that_may_not_create_networks(
     way, xen.role = xen_options(xen).connection(), "vm-operator"
     async with opened(XenSession(way)) as session:
         network = XenNetworkResource(session, {**way, "name": NAME})
-        with pytest.raises(Refused, match=r"RBAC_PERMISSION_DENIED \(network.create") as refused:
+        with pytest.raises(
+            RequestRefused, match=r"RBAC_PERMISSION_DENIED \(network.create"
+        ) as refused:
             async with created(context.ledger, network):
                 pass
         assert "role-name=vm-power-admin" in refused.value.hint
@@ -366,7 +368,7 @@ async def test_vsphere_refuses_what_licence_or_rights_forbid(
     details = details_of(vsphere)
     vsphere.refuse(method, fault)
     async with opened(VsphereSession(details["options"])) as session:
-        with pytest.raises(Refused, match=words):
+        with pytest.raises(RequestRefused, match=words):
             async with created(context.ledger, VsphereSwitchResource(session, details)):
                 pass
     vsphere.order(do="allow")

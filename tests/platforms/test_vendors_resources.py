@@ -12,7 +12,7 @@ from tare.errors import MachineFault
 from tare.hosts.ledger import resources
 from tare.platforms.contract import remove_resource
 from tare.platforms.vendors.resource import ServerResource
-from tare.platforms.vendors.session import Refused
+from tare.platforms.vendors.session import RequestRefused
 
 
 class Refusing(ServerResource[Any]):
@@ -33,7 +33,7 @@ class Refusing(ServerResource[Any]):
     async def remove(self) -> None:
         self.tried += 1
         if self.tried <= len(self.refusals):
-            raise Refused(self.refusals[self.tried - 1])
+            raise RequestRefused(self.refusals[self.tried - 1])
 
 
 async def remove(vm: Refusing) -> str:

@@ -20,8 +20,8 @@ from tare.platforms.contract import Shape
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.platform import Vsphere
 from tare.run.lifecycle.session import agent_path
-from tare.testing.hosts import Elsewhere
-from tare.testing.machines import Machines, Running
+from tare.testing.hosts import SecondHost
+from tare.testing.machines import Machines, RunningMachine
 
 UNSET = VsphereOptions(address="set-by-the-fixture", datastore="set-by-the-fixture")
 
@@ -45,7 +45,7 @@ class Simulated(LoopbackCases):
 
     @pytest.fixture(scope="class")
     @classmethod
-    def elsewhere(cls) -> Elsewhere | None:
+    def elsewhere(cls) -> SecondHost | None:
         """None: a second host would be a second ESXi, on the same network as the first."""
         return None
 
@@ -72,7 +72,7 @@ class Simulated(LoopbackCases):
         assert await running.machine.forget_disk()
         pytest.skip(NO_DISK)
 
-    async def kill(self, running: Running) -> None:
+    async def kill(self, running: RunningMachine) -> None:
         """Switch the virtual machine off from outside, as its owner may."""
 
         def off() -> None:

@@ -14,10 +14,10 @@ from tare.platforms.xen.trace.exits import PV, counter_hz, exits_of
 from tare.platforms.xen.trace.records import (
     IDLE_DOMAIN,
     PV_OTHER,
-    Change,
     Crossing,
-    Lost,
+    LostRecords,
     Runstate,
+    RunstateChange,
     Way,
     crossings,
     records,
@@ -28,8 +28,8 @@ OWN, OTHER = vcpu_id(5, 0), vcpu_id(6, 0)
 CPUID, HLT, IOIO = 0x72, 0x78, 0x7B
 
 
-def runs(ticks: int, domain: int, cpu: int = 1) -> Change:
-    return Change(ticks, cpu, domain, 0, Runstate.RUNNABLE, Runstate.RUNNING)
+def runs(ticks: int, domain: int, cpu: int = 1) -> RunstateChange:
+    return RunstateChange(ticks, cpu, domain, 0, Runstate.RUNNABLE, Runstate.RUNNING)
 
 
 def exit_at(ticks: int, code: int, cpu: int = 1) -> Crossing:
@@ -77,8 +77,8 @@ def test_the_time_of_an_exit_lasts_until_the_same_vcpu_runs_again_on_any_cpu() -
     assert found.seconds == 1200 / HZ
 
 
-def changes(ticks: int, was: Runstate, now: Runstate, domain: int = 5) -> Change:
-    return Change(ticks, 1, domain, 0, was, now)
+def changes(ticks: int, was: Runstate, now: Runstate, domain: int = 5) -> RunstateChange:
+    return RunstateChange(ticks, 1, domain, 0, was, now)
 
 
 def test_a_wait_for_the_cpu_is_run_delay_and_no_part_of_an_exit() -> None:
@@ -116,7 +116,12 @@ def test_the_wait_for_a_device_model_is_part_of_its_exit_and_noted() -> None:
 
 def test_after_lost_records_no_wait_is_counted() -> None:
     found = exits_of(
-        [runs(0, 5), changes(10, Runstate.RUNNING, Runstate.RUNNABLE), Lost(1, 3), runs(500, 5)],
+        [
+            runs(0, 5),
+            changes(10, Runstate.RUNNING, Runstate.RUNNABLE),
+            LostRecords(1, 3),
+            runs(500, 5),
+        ],
         (OWN,), "svm", HZ,
     )  # fmt: skip
     assert found.run_delay_s == 0
@@ -130,7 +135,7 @@ def test_exits_of_pv_guests_are_counted_without_time() -> None:
 
 def test_after_lost_records_nothing_is_counted_until_the_vcpu_is_known_again() -> None:
     found = exits_of(
-        [runs(0, 5), Lost(1, 42), exit_at(10, CPUID), entry_at(20), runs(30, 5),
+        [runs(0, 5), LostRecords(1, 42), exit_at(10, CPUID), entry_at(20), runs(30, 5),
          exit_at(40, CPUID), entry_at(50)],
         (OWN,), "svm", HZ,
     )  # fmt: skip
@@ -156,12 +161,14 @@ EVENTS = st.one_of(
     st.builds(runs, st.integers(0, 1 << 40), st.sampled_from([5, 6, IDLE_DOMAIN])),
     st.builds(exit_at, st.integers(0, 1 << 40), st.sampled_from([CPUID, HLT])),
     st.builds(entry_at, st.integers(0, 1 << 40)),
-    st.builds(Lost, st.just(1), st.integers(1, 9)),
+    st.builds(LostRecords, st.just(1), st.integers(1, 9)),
 )
 
 
 @given(st.lists(EVENTS, max_size=40))
-def test_no_exit_is_counted_that_was_not_recorded(found: list[Change | Lost | Crossing]) -> None:
+def test_no_exit_is_counted_that_was_not_recorded(
+    found: list[RunstateChange | LostRecords | Crossing],
+) -> None:
     counted = exits_of(found, (OWN, OTHER), "svm", HZ)
     exits = sum(isinstance(one, Crossing) and one.kind == Way.EXIT for one in found)
     assert counted.total <= exits

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.agent.framing import Decoder, Kind, encode
+from tare.agent.framing import Decoder, FrameKind, encode
 from tare.platforms.xen import output as read
 from tare.platforms.xen.machine import ATTENTION
 
@@ -118,7 +118,7 @@ def test_no_text_upsets_a_reader(text: str) -> None:
 def test_text_between_frames_is_passed_on_unchanged(payloads: list[bytes], text: bytes) -> None:
     heard: list[bytes] = []
     decoder = Decoder(heard.append)
-    frames = [encode(Kind.SERIES, number, payload) for number, payload in enumerate(payloads)]
+    frames = [encode(FrameKind.SERIES, number, payload) for number, payload in enumerate(payloads)]
     found = decoder.feed(b"".join(text + frame for frame in frames))
     assert [frame.payload for frame in found] == payloads
     assert b"".join(heard) == text * len(payloads)

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from platforms.xen_traces import HZ, STAYS, Stay, changes
-from tare.analysis.topics.host_track import Cause, Names, follow
-from tare.events.host_schedule import IDLE, HostEvent, Left
-from tare.platforms.xen.trace.records import IDLE_DOMAIN, Change, Lost, Runstate
+from tare.analysis.topics.host_track import Cause, ThreadNames, follow
+from tare.events.host_schedule import IDLE, HostEvent, SwitchReason
+from tare.platforms.xen.trace.records import IDLE_DOMAIN, LostRecords, Runstate, RunstateChange
 from tare.platforms.xen.trace.schedule import domain_of, schedule, vcpu_id, vcpu_name
 
 SUBJECT, OTHER = vcpu_id(1, 0), vcpu_id(2, 0)
-NAMES = Names(
+NAMES = ThreadNames(
     {
         SUBJECT: {"comm": "vCPU 0", "role": "subject"},
         OTHER: {"comm": "vCPU 0", "role": "neighbour-1"},
@@ -83,19 +83,19 @@ def test_a_vcpu_that_was_taken_off_line_is_held_back_where_a_cap_can_do_that() -
         ]
     )
     paused, capped = schedule(records, HZ, 0), schedule(records, HZ, 0, capped=True)
-    assert Left.STOPPED in paused.columns["runnable"].tolist()
-    assert Left.STOPPED not in capped.columns["runnable"].tolist()
+    assert SwitchReason.STOPPED in paused.columns["runnable"].tolist()
+    assert SwitchReason.STOPPED not in capped.columns["runnable"].tolist()
 
 
 def test_one_that_sleeps_is_woken_and_then_waits_for_who_is_there() -> None:
     records = [
-        Change(1_000, 1, 1, 0, Runstate.RUNNABLE, Runstate.RUNNING),
-        Change(2_000, 1, 1, 0, Runstate.RUNNING, Runstate.BLOCKED),
-        Change(2_000, 1, 2, 0, Runstate.RUNNABLE, Runstate.RUNNING),
-        Change(5_000, 0, 1, 0, Runstate.BLOCKED, Runstate.RUNNABLE),
-        Change(9_000, 1, 2, 0, Runstate.RUNNING, Runstate.RUNNABLE),
-        Change(9_000, 1, 1, 0, Runstate.RUNNABLE, Runstate.RUNNING),
-        Change(2_000_000, 1, 1, 0, Runstate.RUNNING, Runstate.RUNNING),
+        RunstateChange(1_000, 1, 1, 0, Runstate.RUNNABLE, Runstate.RUNNING),
+        RunstateChange(2_000, 1, 1, 0, Runstate.RUNNING, Runstate.BLOCKED),
+        RunstateChange(2_000, 1, 2, 0, Runstate.RUNNABLE, Runstate.RUNNING),
+        RunstateChange(5_000, 0, 1, 0, Runstate.BLOCKED, Runstate.RUNNABLE),
+        RunstateChange(9_000, 1, 2, 0, Runstate.RUNNING, Runstate.RUNNABLE),
+        RunstateChange(9_000, 1, 1, 0, Runstate.RUNNABLE, Runstate.RUNNING),
+        RunstateChange(2_000_000, 1, 1, 0, Runstate.RUNNING, Runstate.RUNNING),
     ]
     track = follow(schedule(records, HZ, 0).columns, [SUBJECT], NAMES)
     assert track is not None
@@ -107,7 +107,7 @@ def test_one_that_sleeps_is_woken_and_then_waits_for_who_is_there() -> None:
 
 def test_one_that_never_leaves_is_seen_to_run() -> None:
     runs = (Runstate.RUNNING, Runstate.RUNNING)
-    records = [Change(at * 300_000, 1, 1, 0, *runs) for at in range(1, 18)]
+    records = [RunstateChange(at * 300_000, 1, 1, 0, *runs) for at in range(1, 18)]
     taken = schedule(records, HZ, 0)
     # Not each time that Xen looked: once in a millisecond.
     assert taken.columns["kind"].tolist()[1:] == [HostEvent.RUNS_ON] * 4
@@ -118,13 +118,13 @@ def test_one_that_never_leaves_is_seen_to_run() -> None:
 
 
 def test_lost_records_are_counted_and_later_ones_are_not_joined_to_earlier_ones() -> None:
-    records: list[Change | Lost] = [
-        Change(1_000, 1, 1, 0, Runstate.RUNNABLE, Runstate.RUNNING),
-        Lost(1, 12),
-        Change(9_000, 1, 2, 0, Runstate.RUNNABLE, Runstate.RUNNING),
-        Change(9_900, 1, 2, 0, Runstate.RUNNING, Runstate.RUNNABLE),
-        Change(9_900, 1, 1, 0, Runstate.RUNNABLE, Runstate.RUNNING),
-        Change(2_000_000, 1, 1, 0, Runstate.RUNNING, Runstate.RUNNING),
+    records: list[RunstateChange | LostRecords] = [
+        RunstateChange(1_000, 1, 1, 0, Runstate.RUNNABLE, Runstate.RUNNING),
+        LostRecords(1, 12),
+        RunstateChange(9_000, 1, 2, 0, Runstate.RUNNABLE, Runstate.RUNNING),
+        RunstateChange(9_900, 1, 2, 0, Runstate.RUNNING, Runstate.RUNNABLE),
+        RunstateChange(9_900, 1, 1, 0, Runstate.RUNNABLE, Runstate.RUNNING),
+        RunstateChange(2_000_000, 1, 1, 0, Runstate.RUNNING, Runstate.RUNNING),
     ]
     taken = schedule(records, HZ, 0)
     assert taken.lost == 12

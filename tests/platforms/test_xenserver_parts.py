@@ -20,7 +20,7 @@ from platforms.xenserver_server import USER, XenServer
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts import clean
 from tare.platforms.contract import Context, remove_resource
-from tare.platforms.vendors.session import Missing, Refused, opened
+from tare.platforms.vendors.session import NoSuchObject, RequestRefused, opened
 from tare.platforms.xenserver.builder import XenVmResource
 from tare.platforms.xenserver.options import XenserverOptions
 from tare.platforms.xenserver.platform import Xenserver
@@ -141,15 +141,15 @@ async def test_a_certificate_of_an_unknown_issuer_is_refused(server: XenServer) 
 async def test_refusals_are_distinguished(server: XenServer, tmp_path: Path) -> None:
     record = vm_record(options_of(server), spec_of(tmp_path), server.host)
     async with pool_of(server) as pool:
-        with pytest.raises(Missing, match="HANDLE_INVALID"):
+        with pytest.raises(NoSuchObject, match="HANDLE_INVALID"):
             await pool.record("OpaqueRef:none")
         with pytest.raises(InputError, match="has no nothing"):
             await pool.find("VDI", "nothing")
         vm = str(await pool.ask(lambda api: api.VM.create(record)))
-        with pytest.raises(Refused, match=r"VM_BAD_POWER_STATE.*running, halted"):
+        with pytest.raises(RequestRefused, match=r"VM_BAD_POWER_STATE.*running, halted"):
             await pool.power_off(vm)
         await pool.power_on(vm, server.host)
-        with pytest.raises(Refused, match=r"VM_BAD_POWER_STATE.*halted, running"):
+        with pytest.raises(RequestRefused, match=r"VM_BAD_POWER_STATE.*halted, running"):
             await pool.power_on(vm, server.host)
         wrong = {**record, "memory_dynamic_min": "1"}
         other = str(await pool.ask(lambda api: api.VM.create(wrong)))
@@ -237,7 +237,7 @@ async def test_a_refusal_by_the_licence_says_where_to_look(
     server: XenServer, context: Context, tmp_path: Path, licence: list[str]
 ) -> None:
     server.licence = licence
-    with pytest.raises(Refused, match=licence[0]) as refused:
+    with pytest.raises(RequestRefused, match=licence[0]) as refused:
         await started(Xenserver(), context, options_of(server), spec_of(tmp_path))
     assert "tare-t-1-subject" in refused.value.message
     assert "xe host-license-view" in refused.value.hint
@@ -288,7 +288,7 @@ async def test_a_busy_vm_is_waited_for(
     (record,) = server.objects["VM"].values()
     record["current_operations"] = {"OpaqueRef:task": "snapshot"}
     monkeypatch.setattr(XenVmResource, "removal_s", 0.0)
-    with pytest.raises(Refused, match="OTHER_OPERATION_IN_PROGRESS"):
+    with pytest.raises(RequestRefused, match="OTHER_OPERATION_IN_PROGRESS"):
         await machine.stop()
     # It stays in the ledger until `tare clean`.
     assert "xenserver-vm" in {entry.kind for entry in context.ledger.open_entries()}

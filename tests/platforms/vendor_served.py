@@ -18,8 +18,8 @@ from tare.platforms.contract import Context, MachineSpec, Platform, PlatformOpti
 from tare.platforms.vendors.machine import VendorMachine
 from tare.platforms.vendors.own_disk import scratch_configuration
 from tare.run.lifecycle.session import agent_path
-from tare.testing.hosts import Elsewhere
-from tare.testing.machines import Machines, Running
+from tare.testing.hosts import SecondHost
+from tare.testing.machines import Machines, RunningMachine
 
 NO_DISK = (
     "the server has made the disk; a local agent plays the guest, and a process sees no disk of a "
@@ -145,9 +145,9 @@ class ServedCases(LoopbackCases):
 
     @pytest_asyncio.fixture(scope="class", loop_scope="module")
     @classmethod
-    async def elsewhere(cls, context: Context) -> AsyncIterator[Elsewhere | None]:
+    async def elsewhere(cls, context: Context) -> AsyncIterator[SecondHost | None]:
         yield None
 
-    async def kill(self, running: Running) -> None:
+    async def kill(self, running: RunningMachine) -> None:
         """End the guest as a crash of it does."""
         await self.guests.end(self.number_of(running.spec.name))

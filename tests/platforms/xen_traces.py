@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from tare.platforms.xen.trace.records import IDLE_DOMAIN, Change, Runstate
+from tare.platforms.xen.trace.records import IDLE_DOMAIN, Runstate, RunstateChange
 
 HZ = 1_000_000_000
 
@@ -25,7 +25,7 @@ def window(cpu: int, content: bytes) -> bytes:
     return record(0x0001F003, [cpu, len(content)]) + content
 
 
-def of_change(change: Change) -> bytes:
+def of_change(change: RunstateChange) -> bytes:
     """Return the record of a change."""
     who = change.domain << 16 | change.vcpu
     if change.was == change.now == Runstate.RUNNING:
@@ -50,22 +50,24 @@ STAYS = st.lists(
 )
 
 
-def changes(stays: Sequence[Stay], cpu: int = 1, switch_ns: int = 0) -> list[Change]:
+def changes(stays: Sequence[Stay], cpu: int = 1, switch_ns: int = 0) -> list[RunstateChange]:
     """Return what Xen notes where these have one CPU in turn; each switch takes so long."""
-    records: list[Change] = []
+    records: list[RunstateChange] = []
     now = 1_000
     doing: dict[int, Runstate] = {}
     for stay, after in zip(stays, [*stays[1:], None], strict=True):
         was = doing.get(stay.domain, Runstate.RUNNABLE)
-        records.append(Change(now, cpu, stay.domain, 0, was, Runstate.RUNNING))
+        records.append(RunstateChange(now, cpu, stay.domain, 0, was, Runstate.RUNNING))
         now += stay.ns
         if after is None or after.domain == stay.domain:
             # Xen lets the same one run on, and says so.
             if after is not None:
-                records.append(Change(now, cpu, stay.domain, 0, Runstate.RUNNING, Runstate.RUNNING))
+                records.append(
+                    RunstateChange(now, cpu, stay.domain, 0, Runstate.RUNNING, Runstate.RUNNING)
+                )
                 doing[stay.domain] = Runstate.RUNNING
             continue
-        records.append(Change(now, cpu, stay.domain, 0, Runstate.RUNNING, stay.left))
+        records.append(RunstateChange(now, cpu, stay.domain, 0, Runstate.RUNNING, stay.left))
         doing[stay.domain] = stay.left
         now += switch_ns
     return records

@@ -13,7 +13,7 @@ from tare.analysis.data.load import load_runs
 from tare.analysis.effects.compare import compare
 from tare.analysis.model import Comparison
 from tare.analysis.topics.cores import STATES
-from tare.analysis.topics.monitoring import QUANTITIES, Monitor, Phase, Track
+from tare.analysis.topics.monitoring import QUANTITIES, CounterTrack, Monitor, Phase
 from tare.events import (
     BlockFinished,
     BlockStarted,
@@ -120,7 +120,7 @@ def as_if_watched(plan: Plan, reference: Reference) -> tuple[Monitor, ...]:
     times = tuple(float(second) for second in range(1, 11))
     groups = [f"{group}-{state}" for group in ("bound", "others") for state in STATES]
     values = {name: (1.0,) * len(times) for name in (*QUANTITIES, *groups)}
-    tracks = (Track("slave-1", times, values), Track("host", times, values))
+    tracks = (CounterTrack("slave-1", times, values), CounterTrack("host", times, values))
     phases = tuple(Phase(f"{step} map", 0.0, 10.0) for step in sorted(steps))
     return tuple(
         Monitor(

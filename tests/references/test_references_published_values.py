@@ -18,7 +18,7 @@ from report.report_page_reader import read
 from tare.analysis.model import Comparison
 from tare.cli.ending import EXIT_INPUT
 from tare.cli.main import main
-from tare.references.pairing import PairedTable, Row, SideBySide, set_beside
+from tare.references.pairing import ArmRow, PairedTable, SideBySide, set_beside
 from tare.references.published import load_reference
 from tare.report import build_report
 from tare.report.sources.published import published_table, published_values
@@ -43,7 +43,7 @@ def table(side: SideBySide, number: int) -> PairedTable:
     return next(one for one in side.tables if one.table.table == number)
 
 
-def row(one: PairedTable, arm: str, *, published: bool = False) -> Row:
+def row(one: PairedTable, arm: str, *, published: bool = False) -> ArmRow:
     return next(r for r in one.rows if (r.arm, r.published) == (arm, published))
 
 

@@ -18,7 +18,7 @@ from tare.report.figures.distribution import clusters, distribution_figure
 from tare.report.figures.drawing import draw
 from tare.report.figures.frame import Figure, Mark, Spec, ratio_ticks
 from tare.report.figures.overhead import metrics_figure, overhead_figure
-from tare.report.figures.palette import INKS, TIE, Look, looks
+from tare.report.figures.palette import INKS, TIE, ArmStyle, looks
 from tare.report.figures.plot import width_of
 from tare.report.figures.series import exceedance, scatter_figure, tail_figure
 from tare.report.figures.svg import TIP, inline_svg, legible
@@ -35,7 +35,7 @@ def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
     return arrange(comparison_of(folder))
 
 
-def styles(comparison: Comparison) -> dict[str, Look]:
+def styles(comparison: Comparison) -> dict[str, ArmStyle]:
     return looks(comparison.arms, comparison.baseline)
 
 

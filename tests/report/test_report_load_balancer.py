@@ -18,21 +18,20 @@ from report.report_proxied import LIMIT, write_proxied_run
 from report.report_run_begin import BLOCKS
 from tare.analysis import load_run
 from tare.analysis.effects.compare import compare
-from tare.analysis.topics.load_balancer import Through, through
+from tare.analysis.topics.load_balancer import Throughput, through
 from tare.analysis.topics.proxied_losses import Loss
-from tare.analysis.topics.response_times import Step, Timeline
+from tare.analysis.topics.response_times import Timeline, TimeStep
 from tare.events.results import CellResult, SeriesEntry
 from tare.report import build_report
 from tare.report.figures.over_size import NOTHING, Mark, _ticks, over_size_figure
 from tare.report.figures.palette import looks
-from tare.report.figures.time_spent import Bar as TimeBar
-from tare.report.figures.time_spent import Part as TimePart
-from tare.report.figures.time_spent import _inks, time_figures
+from tare.report.figures.time_spent import BarPart as TimePart
+from tare.report.figures.time_spent import TimeBar, _inks, time_figures
 from tare.report.page.data import ReportData
 from tare.report.sections.load_balancer import LoadBalancer, _bars, families
 from tare.report.sections.load_balancer_findings import findings
 from tare.report.sections.load_balancer_over_time import (
-    Line,
+    ArmCurve,
     _rates,
     _stretches,
     over_time_figure,
@@ -43,7 +42,7 @@ from tare.units import format_quantity
 ARMS = ("bare", "kvm", "tcg")
 
 
-def found(folder: Path, *limited: str) -> dict[tuple[str, int], Through]:
+def found(folder: Path, *limited: str) -> dict[tuple[str, int], Throughput]:
     run = load_run(write_proxied_run(folder, limited))
     findings_of_run = through([run], ARMS, "bare", 0.95)
     return {(each.arm, each.size): each for each in findings_of_run}
@@ -324,12 +323,14 @@ def test_rate_times_and_probe_are_drawn_over_the_seconds_of_the_load(tmp_path: P
 
 def test_a_stopped_proxy_leaves_a_gap_in_the_line_of_its_rate() -> None:
     # 20 requests in each tenth of a second, except in three of them.
-    steps = tuple(Step(0.1 * n, 20, 0, *4 * (0.01,)) for n in range(10) if n not in (4, 5, 6))
+    steps = tuple(TimeStep(0.1 * n, 20, 0, *4 * (0.01,)) for n in range(10) if n not in (4, 5, 6))
     timeline = Timeline("r", "c", 1, "bare", "s", "w", "{}", False, 0.1, steps)
     points = _rates(timeline)
     assert [rate for _, rate in points] == pytest.approx([200.0] * 4 + [0.0] * 3 + [200.0] * 3)
     assert [time for time, _ in points] == pytest.approx([0.1 * n for n in range(10)])
-    figure = over_time_figure("f", "t", [Line("bare", False, points)], looks(["bare"], "bare"), "")
+    figure = over_time_figure(
+        "f", "t", [ArmCurve("bare", False, points)], looks(["bare"], "bare"), ""
+    )
     assert figure.description == "bare: 0.00 to 200"
     assert len(list(_stretches(points))) == 2
     # So few that single ones would be noise: some steps are one point.

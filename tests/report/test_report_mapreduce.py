@@ -18,7 +18,7 @@ from tare.analysis.effects.compare import compare
 from tare.analysis.model import Effect, Key
 from tare.analysis.topics.cores import STATES, Core, together
 from tare.analysis.topics.job_phases import Limit, PhaseUse, limit_of, use_of
-from tare.analysis.topics.monitoring import Monitor, Phase, Track
+from tare.analysis.topics.monitoring import CounterTrack, Monitor, Phase
 from tare.events.metric import Metric
 from tare.report.figures.monitoring import LEFT, WIDE, monitoring_figure
 from tare.report.figures.palette import MARGIN
@@ -43,12 +43,12 @@ PHASES = (
 )
 
 
-def track(role: str, order: random.Random, *, cpu_until: float, disk_from: float) -> Track:
+def track(role: str, order: random.Random, *, cpu_until: float, disk_from: float) -> CounterTrack:
     """Return a slave whose CPU is full until a second, and whose disk is full from another."""
     time_s = tuple(float(second) for second in range(1, 25))
     busy = [order.uniform(-0.03, 0.03) + (0.95 if end <= cpu_until else 0.2) for end in time_s]
     disk = [order.uniform(-0.03, 0.03) + (0.97 if end > disk_from else 0.1) for end in time_s]
-    return Track(
+    return CounterTrack(
         role,
         time_s,
         {
@@ -92,7 +92,7 @@ def test_a_process_bound_to_one_cpu_of_its_host_is_limited_by_that_one() -> None
     full = {**idle, "user": (0.97,) * 24}
     cores = tuple(Core(number, full if number == 3 else idle) for number in range(4))
     whole = {f"cpu-{state}": values for state, values in together(cores).items()}
-    slave = Track("slave-1", time_s, whole, cores)
+    slave = CounterTrack("slave-1", time_s, whole, cores)
     watched = replace(monitor(cpu_until=0.0, disk_from=99.0), tracks=(slave,))
     assert use_of(watched, PHASES[0]).limit == "nothing of these"
     bound = replace(watched, own={"slave-1": frozenset({3})})

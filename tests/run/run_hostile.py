@@ -11,7 +11,7 @@ from typing import Any
 
 from agent.agent_doubles import ScriptedAgent
 from tare.agent.client import AgentClient, Hello
-from tare.agent.framing import Kind, encode
+from tare.agent.framing import FrameKind, encode
 from tare.errors import MachineFault
 from tare.events import Fold
 from tare.hosts import Ledger, LocalHost
@@ -84,7 +84,7 @@ class TwistedAgent(ScriptedAgent):
             if isinstance(each, tuple):
                 self.put(self.series_frame(*each))
             elif isinstance(each, bytes):
-                self.put(encode(Kind.MESSAGE, self._seq, each))
+                self.put(encode(FrameKind.MESSAGE, self._seq, each))
                 self._seq += 1
             else:
                 self.say(each)

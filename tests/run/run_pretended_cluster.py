@@ -13,7 +13,7 @@ from tare.platforms.contract import Machine
 from tare.run.topologies.cluster.cluster import RunningCluster
 from tare.run.topologies.cluster.jobs import ClusterJob
 from tare.run.topologies.cluster.member import SHORT_S, Member
-from tare.workloads.mapreduce.configuration import Layout
+from tare.workloads.mapreduce.configuration import ClusterLayout
 from tare.workloads.mapreduce.job import Job
 from tare.workloads.mapreduce.sizes import sizes_for
 
@@ -80,10 +80,10 @@ class PretendedMember(Member):
         return cast(LoadHandle, Started())
 
 
-def layout_of(slaves: int) -> Layout:
+def layout_of(slaves: int) -> ClusterLayout:
     """Return how a cluster of a master and some slaves is laid out that wants three copies."""
     names = ("master", *(f"slave-{number}" for number in range(1, slaves + 1)))
-    return Layout(
+    return ClusterLayout(
         addresses={name: f"10.0.0.{number}" for number, name in enumerate(names, 1)},
         slaves=names[1:],
         sizes=sizes_for(1 << 30, 1),

@@ -29,7 +29,7 @@ from tare.events import (
     RunStarted,
 )
 from tare.run.lifecycle.cell_counts import (
-    Account,
+    CellCounts,
     Status,
     account,
     failing_arms,
@@ -157,7 +157,7 @@ def test_only_a_run_that_has_its_cells_and_its_baseline_is_complete(
     status: Status, left: int, compared: bool
 ) -> None:
     counts = {"ok": 3, "failed": 0, "withheld": 0, "skipped": 0, "left": left}
-    cells = Account(3 + left, counts, {}, compared)
+    cells = CellCounts(3 + left, counts, {}, compared)
     finished = run_finished(cells, Fold(), "metal", status, "it was asked to", 1.5)
     assert finished.wall_s == 1.5 and finished.cells == cells.numbers
     if status != "complete" or (not left and compared):

@@ -25,7 +25,7 @@ from tare.hosts import LocalHost
 from tare.images.cache import default_cache
 from tare.images.toolbox.toolbox import prepare_toolbox
 from tare.run.topologies.cluster.state import missing_part
-from tare.workloads.mapreduce.configuration import SET_UP, Layout, files_for, set_up_words
+from tare.workloads.mapreduce.configuration import SET_UP, ClusterLayout, files_for, set_up_words
 from tare.workloads.mapreduce.daemons import (
     DAEMONS,
     ENVIRONMENT,
@@ -38,7 +38,7 @@ from tare.workloads.mapreduce.sizes import sizes_for
 pytestmark = [*NEEDS, pytest.mark.acceptance, pytest.mark.timeout(2400)]
 NOBODY = 65534
 UP_S = 300.0
-LAYOUT = Layout(
+LAYOUT = ClusterLayout(
     addresses={"localhost": "127.0.0.1"},
     slaves=("localhost",),
     sizes=sizes_for(2 << 30, 1),

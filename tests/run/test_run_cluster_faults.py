@@ -33,7 +33,7 @@ from tare.run.topologies.cluster.cluster import RunningCluster
 from tare.run.topologies.cluster.state import objects_in
 from tare.workloads.mapreduce import configuration
 from tare.workloads.mapreduce.configuration import MANAGER_WEB
-from tare.workloads.mapreduce.job import Step
+from tare.workloads.mapreduce.job import JobStep
 from tare.workloads.mapreduce.verifying import MADE
 
 pytestmark = [
@@ -82,7 +82,7 @@ async def running_application(cluster: RunningCluster) -> str:
 async def test_wrong_output_and_killed_job_are_reported(context: Context, platform: str) -> None:
     job = WORK.job(PARAMETERS)
     assert job is not None
-    spoil = Step(
+    spoil = JobStep(
         "spoil",
         script="echo 'a word 1' >/tmp/wrong\n"
         'hdfs PUT "/tare/wordcount/out/part-r-00000?op=CREATE&overwrite=true" -T /tmp/wrong\n',
@@ -138,7 +138,7 @@ async def test_namenode_stuck_in_safe_mode_is_reported(
 ) -> None:
     whole = configuration.hdfs
 
-    def waiting_for_two(layout: configuration.Layout, name: str) -> dict[str, str]:
+    def waiting_for_two(layout: configuration.ClusterLayout, name: str) -> dict[str, str]:
         return {**whole(layout, name), "dfs.namenode.safemode.min.datanodes": "2"}
 
     monkeypatch.setattr(configuration, "hdfs", waiting_for_two)

@@ -8,7 +8,7 @@ import pytest
 
 from tare.run.cells.liveness import side_by_side
 from tare.run.topologies.cluster.jobs import measured_of
-from tare.workloads.mapreduce.job import Step
+from tare.workloads.mapreduce.job import JobStep
 from workloads.workload_kinds import JOBS
 
 STEPS = {name: work.job(work.parameters()).steps for name, work in JOBS.items()}
@@ -25,7 +25,7 @@ def test_nothing_is_measured_before_or_after_what_counts(name: str) -> None:
 
 
 def test_a_job_of_which_nothing_is_measured_has_no_such_steps() -> None:
-    assert measured_of([Step("put", script=":")]) == (1, 1)
+    assert measured_of([JobStep("put", script=":")]) == (1, 1)
     assert measured_of([]) == (0, 0)
 
 

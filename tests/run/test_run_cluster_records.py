@@ -25,7 +25,7 @@ from tare.platforms.contract import Machine
 from tare.run.topologies.cluster import cluster as clusters
 from tare.run.topologies.cluster.member import SHORT_S
 from tare.workloads.mapreduce.daemons import OWN_CONF
-from tare.workloads.mapreduce.job import Job, Step
+from tare.workloads.mapreduce.job import Job, JobStep
 from tare.workloads.mapreduce.outside import properties_of
 from workloads.workload_kinds import JOBS
 
@@ -42,7 +42,7 @@ def job_of(name: str, **parameters: Any) -> Job:
 async def test_copies_are_those_that_the_job_asks_for_as_far_as_there_are_slaves(
     wanted: int | None, made: int
 ) -> None:
-    job = Job((Step("put", script=":"),), right, copies=wanted)
+    job = Job((JobStep("put", script=":"),), right, copies=wanted)
     assert (await done(pretended(slaves=4), job))["replication"] == made
 
 
@@ -65,7 +65,7 @@ def test_no_machine_holds_two_copies(wanted: int, slaves: int) -> None:
 
 async def test_client_with_its_own_archives_gets_copies_in_both_files() -> None:
     cluster = pretended(lambda script, words: client("done") if "TARE-BEGAN" in script else "")
-    step = Step(
+    step = JobStep(
         "query", "a.Main", alone=True, archives="/opt/x.jar", properties={"dfs.replication": 1}
     )
     await done(cluster, Job((step,), right))
@@ -88,7 +88,7 @@ async def test_all_words_of_a_client_that_failed_and_of_its_tasks_are_kept() -> 
 
     cluster = pretended(answer, slaves=2)
     with pytest.raises(MachineFault) as caught:
-        await done(cluster, Job((Step("count", "a.WordCount", measured=True),), right))
+        await done(cluster, Job((JobStep("count", "a.WordCount", measured=True),), right))
     # The reason stays short; what is kept is whole.
     assert str(caught.value).startswith("count: WordCount failed")
     assert "line 50" not in str(caught.value)
@@ -101,7 +101,7 @@ async def test_all_words_of_a_client_that_failed_and_of_its_tasks_are_kept() -> 
 
 async def test_a_job_that_is_done_leaves_no_notes() -> None:
     cluster = pretended()
-    await done(cluster, Job((Step("put", script=":"),), right))
+    await done(cluster, Job((JobStep("put", script=":"),), right))
     assert cluster.notes == {}
 
 

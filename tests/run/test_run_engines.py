@@ -21,7 +21,7 @@ from run.run_clusters import (
 )
 from run.run_driving import of_type, tare
 from tare.platforms.contract import Shape
-from tare.workloads.mapreduce.job import Step
+from tare.workloads.mapreduce.job import JobStep
 from workloads.workload_kinds import JOBS
 
 pytestmark = NEEDS
@@ -144,7 +144,7 @@ async def test_requested_copies_are_those_in_hdfs(tmp_path: Path, agent_program:
                 known = {key: given[key] for key in given if key in work.parameters.model_fields}
                 job = work.job(work.parameters.model_validate(known))
                 assert job.copies == 2
-                look = Step("look", script=f'hdfs GET "/tare/{output}?op=LISTSTATUS"')
+                look = JobStep("look", script=f'hdfs GET "/tare/{output}?op=LISTSTATUS"')
                 done = await run_job(cluster, replace(job, steps=(*job.steps, look)))
                 copies = json.loads(done.value["steps"]["look"]["output"])
                 found[name] = {

@@ -12,7 +12,7 @@ import pytest
 
 from tare.errors import MachineFault, WorkloadFault
 from tare.hosts import LocalHost
-from tare.platforms.contract import Below, CpuAccounting
+from tare.platforms.contract import CpuAccounting, HypervisorAccounting
 from tare.platforms.xen.cpu_accounting import cpu_accounting
 from tare.platforms.xen.output import domains
 from tare.run.topologies.proxied_cell import cpu_shares_below
@@ -42,7 +42,7 @@ def looks(first: str, last: str, ended_s: float = 110.0) -> dict[str, Any]:
     return {"printed": [{"at_s": 100.0, "text": first}, {"at_s": ended_s, "text": last}]}
 
 
-BELOW = Below(
+BELOW = HypervisorAccounting(
     argv=("xl", "list", "-v"),
     read=lambda listed: cpu_accounting(domains(listed), 3, "tare-1-", 4),
     host_on=(0, 1),

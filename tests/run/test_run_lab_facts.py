@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.lab.command import Places, command
+from tare.lab.command import LabPaths, command
 from tare.lab.emulator import Emulator, emulator_in
 from tare.lab.image import LabImage
 from tare.lab.options import LabOptions
@@ -56,7 +56,7 @@ def test_the_lab_is_emulated_by_its_own_qemu_and_boots_its_own_xen(tmp_path: Pat
     image = LabImage(tmp_path, "d", "6.1", "4.17", {}, (), True, 0.0, own_xen=tmp_path / "mine")
     options = LabOptions("xen", qemu="/opt/qemu", xen="/x/xen")
     emulator = Emulator("7.2.22", program=options.qemu)
-    argv = command(options, image, Places(tmp_path), "tare-a", emulator)
+    argv = command(options, image, LabPaths(tmp_path), "tare-a", emulator)
     assert argv[0] == "/opt/qemu"
     assert argv[argv.index("-kernel") + 1] == str(tmp_path / "mine")
 

@@ -33,7 +33,7 @@ from tare.run.lifecycle.folder import RunFolder
 from tare.run.preflight.arm_facts import recorded, restored_facts
 from tare.run.sessions import one_session
 from tare.run.sessions.agenda_text import agenda_of, session_lines
-from tare.run.sessions.boot_state import Look
+from tare.run.sessions.boot_state import BootCheck
 from tare.run.sessions.one_session import SessionContext
 from tare.study.model.sessions import part_of
 from tare.study.planning.plan import ArmFacts, HostFacts, Plan, make_plan
@@ -126,8 +126,8 @@ def test_resume_plans_the_same_as_an_unbroken_run_for_any_boot(
 async def test_a_block_that_failed_whole_is_held_against_what_is_up(
     still_up: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def looked(*_: Any) -> Look:
-        return Look(still_up, "no answer")
+    async def looked(*_: Any) -> BootCheck:
+        return BootCheck(still_up, "no answer")
 
     monkeypatch.setattr(one_session, "look", looked)
     study = read(STUDY.replace("  boots:", "  blocks: 2\n  boots:"))
@@ -145,7 +145,7 @@ async def test_a_block_that_failed_whole_is_held_against_what_is_up(
     )
     messages: list[str] = []
     with EventLog(tmp_path / "events.jsonl") as log:
-        blocks = one_session.Blocks(given, messages.append, True, session, plan, log)
+        blocks = one_session.SessionBlocks(given, messages.append, True, session, plan, log)
         dealt = blocks.given()
         assert (await anext(dealt)).number == 1
         for number, event in enumerate(events):

@@ -23,7 +23,7 @@ from tare.events import (
 from tare.run.lifecycle.folder import RunFolder
 from tare.run.lifecycle.setup import Decision
 from tare.run.sessions import session_loop
-from tare.run.sessions.boot_state import Look
+from tare.run.sessions.boot_state import BootCheck
 from tare.run.sessions.one_session import Ended
 from tare.run.sessions.session_loop import RunInSessions
 from tare.study.planning.session_plan import Session
@@ -42,10 +42,10 @@ class Played:
     """What is up once it was swapped in the middle of a session."""
     then: Callable[[Session], None] = lambda _: None
 
-    async def look(self, study: Any, boot: str) -> Look:
+    async def look(self, study: Any, boot: str) -> BootCheck:
         self.asked.append(boot)
         there = boot in self.up.split()
-        return Look(there, "" if there else "no answer", self.booted if there else "")
+        return BootCheck(there, "" if there else "no answer", self.booted if there else "")
 
     async def measure(
         self, given: Any, setup: Any, session: Session, planned: Session, booted: str
@@ -180,7 +180,7 @@ async def test_a_computer_that_shows_no_boot_must_have_been_away(
     ups = iter(["kvm", *["kvm"] * 3, "", "kvm", "metal"])
     look = computer.look
 
-    async def looked(study: Any, boot: str) -> Look:
+    async def looked(study: Any, boot: str) -> BootCheck:
         if len(computer.measured) == 2:
             computer.up = next(ups)
         return await look(study, boot)

@@ -21,7 +21,7 @@ from tare.platforms.host_hypervisor import Details, HostHypervisor, hypervisors_
 from tare.platforms.xen.hypervisor import XEN
 from tare.registry import installed
 from tare.run.hosts import ssh as sshstation
-from tare.run.hosts.booted import Running, mark_of, running
+from tare.run.hosts.booted import RunningHypervisor, mark_of, running
 from tare.run.hosts.ssh import SshRunHost, ssh_options
 from tare.study.planning.host_cpus import HostCpus
 from tare.study.reading.hosting import Boot, HostSpec
@@ -229,9 +229,9 @@ async def test_a_lost_host_is_waited_for() -> None:
 
 
 def test_only_the_hosts_own_hypervisors_count() -> None:
-    assert Running().is_("kvm")
-    assert not Running().is_("xen")
-    xen = Running(XEN, Details("credit2"))
+    assert RunningHypervisor().is_("kvm")
+    assert not RunningHypervisor().is_("xen")
+    xen = RunningHypervisor(XEN, Details("credit2"))
     assert xen.is_("xen")
     assert not xen.is_("xen:credit")
     assert not xen.is_("none")

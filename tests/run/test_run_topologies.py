@@ -10,7 +10,15 @@ import pytest
 from tare.errors import WorkloadFault
 from tare.platforms.contract import Machine
 from tare.run.cells.roles import Roles
-from tare.run.topologies.kinds import CellWork, Clustered, Missing, Pair, Proxied, Single, Topology
+from tare.run.topologies.kinds import (
+    CellWork,
+    Clustered,
+    MissingTopology,
+    Pair,
+    Proxied,
+    Single,
+    Topology,
+)
 from tare.workloads import WORKLOADS, MachineFacts, Workload
 from tare.workloads.contract import TopologyName
 
@@ -67,7 +75,7 @@ def test_jobs_on_clusters_are_scaled_by_the_slaves() -> None:
 async def test_work_whose_machines_are_missing_fails_with_the_reason(name: str, lacks: str) -> None:
     workload = WORKLOADS[name]
     topology = Roles(SUBJECT).topology(workload.topology)
-    assert isinstance(topology, Missing)
+    assert isinstance(topology, MissingTopology)
     with pytest.raises(WorkloadFault, match=f"{name} needs a {lacks}, and there is none"):
         await topology.run(work(workload))
 

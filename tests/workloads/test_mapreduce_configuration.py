@@ -14,7 +14,7 @@ from tare.run.topologies.cluster.cluster import EMULATED, UP_S
 from tare.workloads.mapreduce.configuration import (
     MASTER_CORES,
     TASK_CORES,
-    Layout,
+    ClusterLayout,
     as_xml,
     files_for,
     hosts_for,
@@ -44,8 +44,8 @@ from tare.workloads.mapreduce.sizes import (
 ADDRESSES = {"master": "10.0.0.3", "slave-1": "10.0.0.4", "slave-2": "10.0.0.5"}
 
 
-def layout(**changes: object) -> Layout:
-    made = Layout(
+def layout(**changes: object) -> ClusterLayout:
+    made = ClusterLayout(
         addresses=ADDRESSES,
         slaves=("slave-1", "slave-2"),
         sizes=sizes_for(1 << 30, 2),

@@ -8,7 +8,7 @@ from tare.workloads import WORKLOADS
 from tare.workloads.mapreduce.configuration import DATA, mapred
 from tare.workloads.mapreduce.daemons import jvm
 from tare.workloads.mapreduce.hive import ARCHIVES, settings
-from tare.workloads.mapreduce.job import Step
+from tare.workloads.mapreduce.job import JobStep
 from tare.workloads.mapreduce.spark import LEAST_MEMORY
 from workloads.test_mapreduce_configuration import layout
 from workloads.workload_kinds import JOBS
@@ -16,7 +16,7 @@ from workloads.workload_kinds import JOBS
 QUERIES = ("aggregate", "join")
 
 
-def steps_of(name: str, **given: object) -> dict[str, Step]:
+def steps_of(name: str, **given: object) -> dict[str, JobStep]:
     workload = JOBS[name]
     job = workload.job(workload.parameters.model_validate(given))
     return {step.name: step for step in job.steps}

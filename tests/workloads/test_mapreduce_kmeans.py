@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tare.workloads.mapreduce.configuration import DATA, as_xml, mapred
 from tare.workloads.mapreduce.daemons import CONF, OWN_CONF, java
-from tare.workloads.mapreduce.job import Step
+from tare.workloads.mapreduce.job import JobStep
 from tare.workloads.mapreduce.kmeans import APART, ASIDE, SPREAD, Points
 from workloads.test_mapreduce_configuration import layout
 from workloads.workload_kinds import JOBS
@@ -23,7 +23,7 @@ from workloads.workload_kinds import JOBS
 KMEANS = JOBS["kmeans"]
 
 
-def steps_of(**given: Any) -> dict[str, Step]:
+def steps_of(**given: Any) -> dict[str, JobStep]:
     job = KMEANS.job(KMEANS.parameters.model_validate(given))
     return {step.name: step for step in job.steps}
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tare.errors import InputError
 from tare.workloads.mapreduce.configuration import as_xml
-from tare.workloads.mapreduce.job import Job, Step, moved
+from tare.workloads.mapreduce.job import Job, JobStep, moved
 from tare.workloads.mapreduce.outside import SITES, properties_of, read_outside
 from workloads.workload_kinds import JOBS
 
@@ -86,7 +86,7 @@ def test_a_job_keeps_to_the_folder_that_it_is_given(name: str) -> None:
 
 
 def test_the_toolboxs_own_files_stay_where_they_are() -> None:
-    given = Step(
+    given = JobStep(
         "put", script="cat /usr/share/tare/inputs/text.txt >/tare/x", arguments=("/tare/",)
     )
     (step,) = moved(Job((given,), lambda _: ""), "/own").steps

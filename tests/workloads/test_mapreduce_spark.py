@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tare.errors import InputError
-from tare.workloads.mapreduce.configuration import DATA, Layout
+from tare.workloads.mapreduce.configuration import DATA, ClusterLayout
 from tare.workloads.mapreduce.sizes import MIB, of_master, sizes_for
 from tare.workloads.mapreduce.spark import (
     BEYOND_EXECUTOR,
@@ -33,8 +33,8 @@ from workloads.workload_kinds import JOBS
 ENGINES = ("terasort", "wordcount", "aggregate")
 
 
-def layout(**changes: Any) -> Layout:
-    made = Layout(
+def layout(**changes: Any) -> ClusterLayout:
+    made = ClusterLayout(
         addresses={"master": "10.0.0.3", "slave-1": "10.0.0.4", "slave-2": "10.0.0.5"},
         slaves=("slave-1", "slave-2"),
         sizes=sizes_for(LEAST_MEMORY, 2),

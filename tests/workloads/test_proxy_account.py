@@ -18,7 +18,7 @@ from tare.workloads.network.proxy import kernel_text as kernel
 from tare.workloads.network.proxy.account import (
     HOST,
     INSIDE,
-    Account,
+    CpuAccount,
     account_of,
     shares,
 )
@@ -99,7 +99,7 @@ while time.monotonic() < until:
 """
 
 
-def account_with_planted_load(share: float) -> Account:
+def account_with_planted_load(share: float) -> CpuAccount:
     """Return who used this computer's CPUs while processes took this share of all time."""
     wanted = share * (os.cpu_count() or 1)
     several = -(-wanted // 0.9)

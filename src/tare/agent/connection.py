@@ -14,7 +14,7 @@ from tare.agent.framing import (
     OUT_OF_BAND,
     Decoder,
     Frame,
-    Kind,
+    FrameKind,
     ReorderBuffer,
     TooMuchDamage,
     encode,
@@ -247,7 +247,7 @@ class Connection:
     async def _send(self, message: Mapping[str, Any]) -> None:
         # Compact: on an emulated serial line every byte costs the guest an exit.
         text = json.dumps(message, separators=(",", ":"))
-        frame = encode(Kind.MESSAGE, self._next_seq, text.encode())
+        frame = encode(FrameKind.MESSAGE, self._next_seq, text.encode())
         self._next_seq += 1
         try:
             await self._channel.send(frame)
@@ -296,7 +296,7 @@ class Connection:
         if self.fault is not None:
             return
         message = None
-        if frame.kind is Kind.MESSAGE:
+        if frame.kind is FrameKind.MESSAGE:
             self._limiter.account(len(frame.payload))
             message = read_message(frame.payload)
             if message is None:
@@ -307,7 +307,7 @@ class Connection:
                 return
         for due in self._frames.put(frame):
             self._failed_resends = 0
-            if due.kind is Kind.SERIES:
+            if due.kind is FrameKind.SERIES:
                 self._last_message = ("a part of a series", time.monotonic())
                 self._on_series(due.payload)
                 self._unacknowledged += len(due.payload)

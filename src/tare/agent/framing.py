@@ -37,7 +37,7 @@ class TooMuchDamage(ValueError):
     """Received data looks like frames so often that searching it would take too long."""
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame's payload is."""
 
     MESSAGE = 0
@@ -48,12 +48,12 @@ class Kind(IntEnum):
 class Frame:
     """One frame that arrived whole."""
 
-    kind: Kind
+    kind: FrameKind
     seq: int
     payload: bytes
 
 
-def encode(kind: Kind, seq: int, payload: bytes) -> bytes:
+def encode(kind: FrameKind, seq: int, payload: bytes) -> bytes:
     """Return the bytes of one frame.
 
     Raises:
@@ -71,7 +71,7 @@ def encode(kind: Kind, seq: int, payload: bytes) -> bytes:
 class _Head:
     """What a frame's header says."""
 
-    kind: Kind
+    kind: FrameKind
     seq: int
     length: int
 
@@ -162,11 +162,11 @@ class Decoder:
         good = (
             magic == MAGIC
             and version == VERSION
-            and kind in (Kind.MESSAGE, Kind.SERIES)
+            and kind in (FrameKind.MESSAGE, FrameKind.SERIES)
             and length <= MAX_PAYLOAD
             and zlib.crc32(self._buffer[self._start : at - _CHECK.size]) == check
         )
-        return _Head(Kind(kind), seq, length) if good else None
+        return _Head(FrameKind(kind), seq, length) if good else None
 
     def _give_up(self, looked_at: int) -> None:
         """Count the current position as damage, after examining ``looked_at`` bytes in vain."""

@@ -52,7 +52,7 @@ def clean(
     """Remove whatever a killed run left behind, as its ledger lists it."""
     import asyncio
 
-    from tare.hosts.ledger.cleanup import Left, clean_all, undo_unlisted
+    from tare.hosts.ledger.cleanup import Leftover, clean_all, undo_unlisted
     from tare.hosts.ledger.finding import unlisted
     from tare.hosts.local import LocalHost
     from tare.run.lifecycle.session import agent_path, reach
@@ -69,9 +69,9 @@ def clean(
                 for sentence in more:
                     print_line(sentence, wrapped=False)
             else:
-                more = [Left(each.kind) for each in found]
+                more = [Leftover(each.kind) for each in found]
             done += more
-    left = sum(isinstance(sentence, Left) for sentence in done)
+    left = sum(isinstance(sentence, Leftover) for sentence in done)
     removed = sum(type(sentence) is str for sentence in done)
     if not left:
         print_line(f"clean: {removed} removed" if removed else "clean")

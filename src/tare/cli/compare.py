@@ -44,7 +44,7 @@ MOST_BASELINES = 12
 """Further baselines that a page of two runs offers: each is one more comparison."""
 
 
-class As(StrEnum):
+class PrintFormat(StrEnum):
     """How gates are printed."""
 
     text = "text"
@@ -79,7 +79,9 @@ def compare(
             "without % in the metric's unit.",
         ),
     ] = None,
-    form: Annotated[As, typer.Option("--format", help="Output format of gates.")] = As.text,
+    form: Annotated[
+        PrintFormat, typer.Option("--format", help="Output format of gates.")
+    ] = PrintFormat.text,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -150,7 +152,7 @@ def compare(
             directories,
             baseline,
             limits,
-            Shown(pairs, form, out, html, accept_unfit, as_json, repeats, run_variation),
+            ShowOptions(pairs, form, out, html, accept_unfit, as_json, repeats, run_variation),
         )
     if outcome is not None:
         raise typer.Exit((BISECT if bisect else EXIT)[outcome])
@@ -177,11 +179,11 @@ def _for_bisect(asked: bool) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShowOptions:
     """How the command line asks to show a comparison."""
 
     pairs: bool
-    form: As
+    form: PrintFormat
     out: Path | None
     html: Path | None
     accept_unfit: bool = False
@@ -194,7 +196,7 @@ def _compare(
     directories: Sequence[Path],
     baseline: str,
     limits: tuple[tuple[str, ...], Path | None, tuple[str, ...]],
-    shown: Shown,
+    shown: ShowOptions,
 ) -> Outcome | None:
     """Compare and show; return the outcome of the gates, or None without gates."""
     from rich.console import Console
@@ -229,7 +231,7 @@ def _compare(
     return None
 
 
-def _require_fitting(runs: int, gated: bool, floors: tuple[str, ...], shown: Shown) -> None:
+def _require_fitting(runs: int, gated: bool, floors: tuple[str, ...], shown: ShowOptions) -> None:
     """Check that the options fit the number of runs and each other.
 
     Raises:
@@ -237,7 +239,7 @@ def _require_fitting(runs: int, gated: bool, floors: tuple[str, ...], shown: Sho
     """
     if floors and not gated:
         raise InputError("--floor needs a gate", "name a gate by --gate or --gates")
-    if shown.form is not As.text and not gated:
+    if shown.form is not PrintFormat.text and not gated:
         raise InputError(
             f"--format {shown.form.value} needs a gate",
             "name a gate by --gate or --gates, or remove --format",
@@ -367,7 +369,7 @@ def _gate(
     before: Comparison,
     after: Comparison,
     limits: tuple[tuple[str, ...], Path | None, tuple[str, ...]],
-    shown: Shown,
+    shown: ShowOptions,
     console: Console,
     variation: RunVariation,
 ) -> Outcome:
@@ -393,7 +395,7 @@ def _gate(
 
 
 def _variation(
-    runs: Sequence[RunData], before: Comparison, baseline: str, shown: Shown
+    runs: Sequence[RunData], before: Comparison, baseline: str, shown: ShowOptions
 ) -> RunVariation:
     """Return how far runs of one set-up differ: from named runs, the host's history, or assumed.
 
@@ -441,7 +443,11 @@ def _history_of(runs: Sequence[RunData]) -> list[Path]:
     return known[-MOST_REPEATS:]
 
 
-def _read_twice(shown: Shown) -> bool:
+def _read_twice(shown: ShowOptions) -> bool:
     """Return whether both outputs go to one terminal, where the notes would appear twice."""
     both = sys.stdout.isatty() and sys.stderr.isatty()
-    return both and shown.out is None and shown.form in (As.text, As.markdown, As.junit)
+    return (
+        both
+        and shown.out is None
+        and shown.form in (PrintFormat.text, PrintFormat.markdown, PrintFormat.junit)
+    )

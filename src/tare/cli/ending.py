@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tare.analysis.data.rundata import RunData
-    from tare.analysis.effects.stopping import Value
+    from tare.analysis.effects.stopping import StoppingValue
     from tare.events import Fold, RunFinished, RunStarted, Waiting
     from tare.run.lifecycle.setup import Decision
     from tare.study.model.study import Study
@@ -37,7 +37,7 @@ def decide_on(study: Study, fold: Fold, blocks_done: int) -> Decision:
     from tare.analysis.effects.stopping import decide, headline_values
     from tare.run.lifecycle.setup import Decision
 
-    values: Iterable[Value] = headline_values(fold.finished.values())
+    values: Iterable[StoppingValue] = headline_values(fold.finished.values())
     least, most = study.blocks.least, study.blocks.most
     if study.sessions is not None:
         from tare.analysis.runs.sessions import values_in_rounds
@@ -72,12 +72,12 @@ def _decide_by_verdicts(study: Study, fold: Fold, blocks_done: int) -> Decision:
     """Return whether a group-sequential study needs another block, by the verdicts so far."""
     from tare.analysis.data.load import run_data
     from tare.analysis.effects.compare import compare
-    from tare.analysis.effects.stopping import TAIL_FACTOR, Asked, decide_by_verdicts
+    from tare.analysis.effects.stopping import TAIL_FACTOR, PrecisionTarget, decide_by_verdicts
     from tare.run.lifecycle.setup import Decision
 
     wanted, tails = study.blocks.precision, study.blocks.tail_precision
     tail_share = wanted / (tails or TAIL_FACTOR * wanted)
-    asked = Asked(study.baseline, {}, study.confidence, wanted, tail_share)
+    asked = PrecisionTarget(study.baseline, {}, study.confidence, wanted, tail_share)
     effects = compare(run_data(Path(), fold)).effects
     judged = decide_by_verdicts(effects, asked, blocks_done)
     return Decision(judged.continues, judged.reason)

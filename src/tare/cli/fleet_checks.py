@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tare.errors import InputError
 
 if TYPE_CHECKING:
-    from tare.fleet.connections import Place
+    from tare.fleet.connections import ListenAddress
 
 MAKING = "see `tare help fleet` for how to make them"
 
@@ -57,13 +57,13 @@ def _is_port(text: str) -> bool:
     return text.isascii() and text.isdigit() and int(text) < 1 << 16
 
 
-def listening_place(text: str) -> Place | None:
+def listening_place(text: str) -> ListenAddress | None:
     """Return where a worker listens; None if no address is given.
 
     Raises:
         InputError: It is not an address of this computer.
     """
-    from tare.fleet.connections import Place
+    from tare.fleet.connections import ListenAddress
 
     if not text:
         return None
@@ -76,7 +76,7 @@ def listening_place(text: str) -> Place | None:
             f"--listen {text} is not an address to listen at",
             "write an address of this computer, such as 10.0.0.2, 10.0.0.2:9000 or [fd00::2]:9000",
         )
-    return Place(bare, int(port))
+    return ListenAddress(bare, int(port))
 
 
 def require_dashboard(place: str) -> None:

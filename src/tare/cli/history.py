@@ -16,7 +16,7 @@ from tare.cli.output import lasting
 from tare.errors import InputError
 
 
-class As(StrEnum):
+class HistoryFormat(StrEnum):
     """How a history is printed."""
 
     text = "text"
@@ -39,7 +39,9 @@ def history(
     host: Annotated[
         str, typer.Option(metavar="NAME", help="Only a study's runs on this host.")
     ] = "",
-    form: Annotated[As, typer.Option("--format", help="Output format.")] = As.text,
+    form: Annotated[
+        HistoryFormat, typer.Option("--format", help="Output format.")
+    ] = HistoryFormat.text,
     out: Annotated[
         Path | None,
         typer.Option(help="Write JSON or the picture to this file, not to standard output."),
@@ -53,13 +55,13 @@ def history(
     from tare.outputs import put_for_user
     from tare.report.terminal.history import history_json, history_svg, render_history
 
-    if out is not None and form is As.text:
+    if out is not None and form is HistoryFormat.text:
         raise InputError("--out does not write text", "add --format json or --format svg")
     found = history_of(effects_of(_folders(runs, host), baseline))
-    if form is As.text:
+    if form is HistoryFormat.text:
         render_history(found, lasting())
         return
-    text = history_json(found) if form is As.json else history_svg(found)
+    text = history_json(found) if form is HistoryFormat.json else history_svg(found)
     if out is None:
         print(text, end="")
     else:

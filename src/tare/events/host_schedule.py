@@ -12,7 +12,7 @@ who       u32   SWITCH: the thread that runs from now on; WAKEUP: the thread; IR
                 RUNS_ON: the thread that runs, and continues
 other     u32   SWITCH: the thread that ran until now; WAKEUP: the CPU it is to run on; all
                 others: the thread that runs on the CPU at that moment
-runnable  u8    SWITCH: how the thread that ran until now left (:class:`Left`); 0 otherwise
+runnable  u8    SWITCH: how the thread that ran until now left (:class:`SwitchReason`); 0 otherwise
 ========= ===== ==============================================================================
 
 Thread 0 is the CPU's idle task. Names of threads and interrupts are in the cell's facts. On a host
@@ -31,7 +31,7 @@ FACTS = "host_trace"
 IDLE = 0
 
 
-class Left(IntEnum):
+class SwitchReason(IntEnum):
     """How a thread left its CPU. Runs recorded before Tare knew of STOPPED have WAITING for it."""
 
     WAITING = 0

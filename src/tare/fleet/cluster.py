@@ -44,7 +44,7 @@ def _asking() -> Iterator[None]:
         raise ClusterGone(f"the scheduler does not answer any more: {error}") from error
 
 
-class Attempt:
+class PartAttempt:
     """One attempt at a host's part of a run.
 
     Args:
@@ -230,7 +230,7 @@ class Cluster:
                     found[resource.removeprefix(RESOURCE)] = address
         return found
 
-    async def begin(self, host: str, assignment: Assignment) -> Attempt:
+    async def begin(self, host: str, assignment: Assignment) -> PartAttempt:
         """Start an assignment on a host's worker.
 
         Raises:
@@ -253,7 +253,7 @@ class Cluster:
             retries=0,
             pure=False,
         )
-        return Attempt(self, host, future, up, down)
+        return PartAttempt(self, host, future, up, down)
 
 
 def _parsed(received: Any) -> FromHost:

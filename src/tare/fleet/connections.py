@@ -156,7 +156,7 @@ async def scheduler(
 
 
 @dataclass(frozen=True)
-class Place:
+class ListenAddress:
     """An address of this computer, and a port; 0: any free port."""
 
     name: str
@@ -169,7 +169,7 @@ async def worker(
     name: str,
     host: WorkersHost,
     security: Security | None = None,
-    listen: Place | None = None,
+    listen: ListenAddress | None = None,
 ) -> AsyncIterator[Worker]:
     """Run the worker of a host in a cluster.
 
@@ -186,7 +186,7 @@ async def worker(
     """
     if listen is not None:
         _require_listenable(listen)
-    at = listen or Place(_own_address(address))
+    at = listen or ListenAddress(_own_address(address))
     with _settings(), scratch("worker") as place:
         serving = HostWorker(
             address,
@@ -213,7 +213,7 @@ async def worker(
             await serving.close()
 
 
-def _require_listenable(place: Place) -> None:
+def _require_listenable(place: ListenAddress) -> None:
     """Check that this computer can listen at an address, which Dask's errors do not name.
 
     Raises:

@@ -23,7 +23,7 @@ from tare.events import (
     RunStarted,
 )
 from tare.fleet.assignment import Dealing, Way
-from tare.fleet.cluster import Attempt, Cluster
+from tare.fleet.cluster import Cluster, PartAttempt
 from tare.fleet.faults import (
     ClusterGone,
     HostGone,
@@ -35,7 +35,7 @@ from tare.fleet.faults import (
 from tare.fleet.file_transfer import receive
 from tare.fleet.merging import HostPart, Merger
 from tare.fleet.retrying import Pauses, Retries, failure_text, why_given_up
-from tare.fleet.shared_cells import Measured, ended_on, newly_failed, shared_account
+from tare.fleet.shared_cells import FinishedCells, ended_on, newly_failed, shared_account
 from tare.fleet.wire import (
     Assignment,
     Block,
@@ -117,11 +117,11 @@ class Controller:
         self._retries = {host: Retries(setup.pauses) for host in self._hosts}
         self._how = how
         self._merger = Merger(log, fold, study, len(self._hosts), how)
-        self._measured = Measured(fold)
+        self._measured = FinishedCells(fold)
         log.subscribe(self._measured.take)
-        self._waiting: dict[str, Attempt] = {}
+        self._waiting: dict[str, PartAttempt] = {}
         self._failed = ""
-        self._attempts: dict[str, Attempt] = {}
+        self._attempts: dict[str, PartAttempt] = {}
         self._changed = asyncio.Event()
         self._asked: Literal["", "finish", "stop"] = ""
         self._lost = 0
@@ -276,7 +276,7 @@ class Controller:
         finally:
             await attempt.leave()
 
-    async def _take(self, part: HostPart, attempt: Attempt, message: FromHost) -> None:
+    async def _take(self, part: HostPart, attempt: PartAttempt, message: FromHost) -> None:
         match message:
             case Happened():
                 part.take(message.event)
@@ -291,7 +291,7 @@ class Controller:
             case _:
                 pass
 
-    async def _decide_after(self, block: int, attempt: Attempt) -> None:
+    async def _decide_after(self, block: int, attempt: PartAttempt) -> None:
         """Decide after a block, and send its host the next one."""
         self._deal.done(block, attempt.host)
         self._end_block(block)
@@ -394,7 +394,7 @@ class Controller:
                 # It may begin at this moment.
                 self._send_soon(attempt, End(kind="stop"))
 
-    def _send_soon(self, attempt: Attempt, order: End) -> None:
+    def _send_soon(self, attempt: PartAttempt, order: End) -> None:
         sending = asyncio.create_task(_send(attempt, order))
         self._orders.add(sending)
         sending.add_done_callback(self._orders.discard)
@@ -414,7 +414,7 @@ class Controller:
         return finished
 
 
-async def _send(attempt: Attempt, order: End | Block) -> None:
+async def _send(attempt: PartAttempt, order: End | Block) -> None:
     # A host that is gone needs no message.
     with suppress(OSError, TareError):
         await attempt.send(order)

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from tare.events import CellFinished, Fold
-from tare.run.lifecycle.cell_counts import BLOCKS, Account, always_failed, arm_ended, tallied
+from tare.run.lifecycle.cell_counts import BLOCKS, CellCounts, always_failed, arm_ended, tallied
 from tare.study.model.study import Study
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tare.events.results import FinishedCell
 
 
-class Measured:
+class FinishedCells:
     """An index of finished cells by block, because a run may have thousands.
 
     Args:
@@ -60,7 +60,7 @@ def ended_on(fold: Fold, host: str) -> frozenset[str]:
 
 
 def newly_failed(
-    measured: Measured, fold: Fold, arms: Sequence[str], line: Iterator[int], host: str
+    measured: FinishedCells, fold: Fold, arms: Sequence[str], line: Iterator[int], host: str
 ) -> list[ArmEnded]:
     """Return the arms that end now, because all their cells failed in the newest blocks.
 
@@ -88,7 +88,7 @@ def newly_failed(
     ]
 
 
-def shared_account(fold: Fold, study: Study) -> Account:
+def shared_account(fold: Fold, study: Study) -> CellCounts:
     """Count the results of the cells of all blocks that were begun.
 
     Args:

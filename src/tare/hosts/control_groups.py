@@ -11,7 +11,7 @@ from typing import Any
 from tare.errors import MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.ledger.resources import Resource, undo_resource
-from tare.hosts.ledger.undoing import PREFIX, Refused, Undo
+from tare.hosts.ledger.undoing import PREFIX, NotOwn, Undo
 from tare.hosts.processes import kill_and_wait
 
 GROUP_S = 30.0
@@ -104,7 +104,7 @@ class ControlGroup(Resource):
 def _group_of(host: Host, details: Mapping[str, Any]) -> ControlGroup:
     path = PurePosixPath(str(details["path"]))
     if not path.is_relative_to(CGROUPS) or not path.name.startswith(PREFIX) or ".." in path.parts:
-        raise Refused(f"it is not a cgroup named {PREFIX}…")
+        raise NotOwn(f"it is not a cgroup named {PREFIX}…")
     return ControlGroup(host, path, made=True)
 
 

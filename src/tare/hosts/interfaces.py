@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from tare.errors import MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.ledger.resources import Resource, undo_resource
-from tare.hosts.ledger.undoing import PREFIX, Refused, Undo
+from tare.hosts.ledger.undoing import PREFIX, NotOwn, Undo
 
 _IP_S = 20.0
 
@@ -76,7 +76,7 @@ def _undo(part: type[Interface]) -> Undo:
     def find(host: Host, details: Mapping[str, Any]) -> Interface:
         name = str(details["name"])
         if not name.startswith(PREFIX) or "/" in name:
-            raise Refused(f"its name does not start with {PREFIX}")
+            raise NotOwn(f"its name does not start with {PREFIX}")
         return part(host, name)
 
     return undo_resource(find)

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Completed, Host
 from tare.hosts.ledger.ledger import Entry
-from tare.hosts.ledger.undoing import PREFIX, Refused, Undo
+from tare.hosts.ledger.undoing import PREFIX, NotOwn, Undo
 
 _TRIES = 20
 _PAUSE_S = 0.1
@@ -76,7 +76,7 @@ async def _undo_loop(host: Host, entry: Entry) -> str:
     path = PurePosixPath(str(entry.details["path"]))
     ours = any(part.startswith(PREFIX) for part in path.parts)
     if not path.is_absolute() or ".." in path.parts or not ours:
-        raise Refused(f"no part of the path is named {PREFIX}…")
+        raise NotOwn(f"no part of the path is named {PREFIX}…")
     if entry.boot != host.boot_id() or not await attached(host, Path(path)):
         return ""
     if not await detach(host, Path(path)):

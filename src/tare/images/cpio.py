@@ -17,7 +17,7 @@ _TRAILER = "TRAILER!!!"
 
 
 @dataclass(frozen=True)
-class Entry:
+class CpioEntry:
     """One file, directory, link or device node in an archive.
 
     Args:
@@ -33,27 +33,27 @@ class Entry:
     device: tuple[int, int] = (0, 0)
 
 
-def file(path: str, data: bytes, *, executable: bool = False) -> Entry:
+def file(path: str, data: bytes, *, executable: bool = False) -> CpioEntry:
     """Return a regular file, readable by all, executable or not."""
-    return Entry(path, stat.S_IFREG | (0o755 if executable else 0o644), data)
+    return CpioEntry(path, stat.S_IFREG | (0o755 if executable else 0o644), data)
 
 
-def directory(path: str) -> Entry:
+def directory(path: str) -> CpioEntry:
     """Return a directory with mode 755."""
-    return Entry(path, stat.S_IFDIR | 0o755)
+    return CpioEntry(path, stat.S_IFDIR | 0o755)
 
 
-def symlink(path: str, target: str) -> Entry:
+def symlink(path: str, target: str) -> CpioEntry:
     """Return a symbolic link to ``target``."""
-    return Entry(path, stat.S_IFLNK | 0o777, target.encode())
+    return CpioEntry(path, stat.S_IFLNK | 0o777, target.encode())
 
 
-def character_device(path: str, major: int, minor: int) -> Entry:
+def character_device(path: str, major: int, minor: int) -> CpioEntry:
     """Return a character device node, for root only."""
-    return Entry(path, stat.S_IFCHR | 0o600, b"", (major, minor))
+    return CpioEntry(path, stat.S_IFCHR | 0o600, b"", (major, minor))
 
 
-def archive(entries: Iterable[Entry]) -> bytes:
+def archive(entries: Iterable[CpioEntry]) -> bytes:
     """Return the archive: sorted by path, missing parent directories added, owner root, time 0.
 
     Args:
@@ -65,7 +65,7 @@ def archive(entries: Iterable[Entry]) -> bytes:
     Raises:
         ValueError: A path is empty, absolute, contains ``..`` or NUL, or occurs twice.
     """
-    held: dict[str, Entry] = {}
+    held: dict[str, CpioEntry] = {}
     for entry in entries:
         path = _checked(entry.path)
         if path in held:

@@ -23,7 +23,7 @@ from tare.errors import InputError, MachineFault, TareError
 from tare.hosts.ledger.cleanup import clean
 from tare.hosts.ledger.ledger import LAB, Ledger, LedgerInUse, ledger_path, state_dir
 from tare.hosts.local import LocalHost
-from tare.lab.command import Places
+from tare.lab.command import LabPaths
 from tare.lab.options import LabOptions
 
 _DOWN_S = 30.0
@@ -163,10 +163,10 @@ def way_in(command: list[str]) -> list[str]:
         raise InputError("there is no lab", "start one with: tare lab up")
     if not note.port:
         raise InputError("the lab is still booting", "try again in some seconds")
-    return login(Places(Path(note.folder)), note.port, command)
+    return login(LabPaths(Path(note.folder)), note.port, command)
 
 
-def login(places: Places, port: int, command: list[str]) -> list[str]:
+def login(places: LabPaths, port: int, command: list[str]) -> list[str]:
     """Return the ssh command that logs in to a lab, in the background or not.
 
     Args:

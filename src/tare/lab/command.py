@@ -27,7 +27,7 @@ SSH_PORT = 22
 
 
 @dataclass(frozen=True)
-class Places:
+class LabPaths:
     """Where a lab host's files and sockets are, all in one folder of this computer."""
 
     folder: Path
@@ -133,7 +133,7 @@ def xen_arguments(options: LabOptions, emulator: Emulator = UNKNOWN) -> tuple[st
 def command(
     options: LabOptions,
     image: LabImage,
-    places: Places,
+    places: LabPaths,
     name: str,
     emulator: Emulator = UNKNOWN,
 ) -> list[str]:
@@ -178,7 +178,7 @@ def command(
 
 
 def _boot(
-    options: LabOptions, image: LabImage, places: Places, emulator: Emulator
+    options: LabOptions, image: LabImage, places: LabPaths, emulator: Emulator
 ) -> tuple[str, ...]:
     linux = " ".join(linux_arguments(options))
     if options.hypervisor != "xen":

@@ -20,7 +20,7 @@ from tare.hosts.programs import how_to_install
 from tare.hosts.shielded import begun
 from tare.hosts.ssh.host import SshHost
 from tare.hosts.ssh.options import SshOptions
-from tare.lab.command import PROGRAM, Places, command
+from tare.lab.command import PROGRAM, LabPaths, command
 from tare.lab.emulator import Emulator, emulator_of
 from tare.lab.heartbeat import STAT, stopped_cpus
 from tare.lab.host_files import Keys, initramfs, make_keys
@@ -74,7 +74,7 @@ class Lab:
         self,
         options: LabOptions,
         image: LabImage,
-        places: Places,
+        places: LabPaths,
         outer: Outer,
         host: SshHost,
         port: int,
@@ -244,7 +244,7 @@ async def _boot(
         for note in image.notes:
             tell(note)
     image = await with_own_xen(here, options, image, context.cache, tell)
-    places = Places(workdir)
+    places = LabPaths(workdir)
     entry = context.ledger.record("directory", path=str(workdir))
 
     async def remove() -> None:
@@ -286,7 +286,7 @@ async def _boot(
     return lab
 
 
-def ssh_options(places: Places, port: int, *, deterministic: bool = False) -> SshOptions:
+def ssh_options(places: LabPaths, port: int, *, deterministic: bool = False) -> SshOptions:
     """Return the SSH options of a lab host, given its port on this computer's loopback.
 
     Its CPUs are emulated and may all be busy, so its timeouts are longer than a real host's. If its
@@ -370,7 +370,7 @@ async def _require_emulator(here: Host, own: str) -> None:
 
 
 async def _furnish(
-    here: Host, options: LabOptions, image: LabImage, places: Places, agent: Path
+    here: Host, options: LabOptions, image: LabImage, places: LabPaths, agent: Path
 ) -> Keys:
     """Fill the lab's folder: keys, initramfs, and the disk for writes."""
     try:

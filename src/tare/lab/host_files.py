@@ -88,7 +88,9 @@ def initramfs(image: LabImage, options: LabOptions, keys: Keys, agent: Path) -> 
             ),
             *(cpio.file(f"seed/{path}", content) for path, content in seed.items()),
             cpio.file("seed/etc/tare/start", scripts["start.sh"], executable=True),
-            cpio.Entry("seed/etc/tare/host_key", 0o100600, keys.host.export_private_key("openssh")),
+            cpio.CpioEntry(
+                "seed/etc/tare/host_key", 0o100600, keys.host.export_private_key("openssh")
+            ),
             # As tare.hosts.ssh.connect looks for it.
             cpio.file(
                 f"seed/root/.cache/tare-agent-{digest[:32]}/tare-agent", program, executable=True

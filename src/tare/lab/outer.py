@@ -12,7 +12,7 @@ from typing import Any
 
 from tare.errors import HostFroze, MachineFault, TareError
 from tare.hosts import Host, Ledger, OwnedProcess, start_owned
-from tare.lab.command import Places
+from tare.lab.command import LabPaths
 from tare.lab.host_files import FAILED, READY
 from tare.platforms.linux.console import Console
 from tare.platforms.linux.sockets import reached
@@ -26,7 +26,7 @@ _FORWARD = re.compile(r"TCP\[HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)")
 class Outer:
     """One QEMU, which :meth:`start` makes and starts."""
 
-    def __init__(self, host: Host, places: Places, name: str, process: OwnedProcess) -> None:
+    def __init__(self, host: Host, places: LabPaths, name: str, process: OwnedProcess) -> None:
         self.name = name
         self.died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
         """Set when it ends, its kernel panics or it freezes, unless it was asked to end."""
@@ -45,7 +45,7 @@ class Outer:
 
     @classmethod
     async def start(
-        cls, host: Host, ledger: Ledger, argv: Sequence[str], places: Places, name: str
+        cls, host: Host, ledger: Ledger, argv: Sequence[str], places: LabPaths, name: str
     ) -> Outer:
         """Start QEMU with its guest paused, and connect to its console and monitor.
 

@@ -43,7 +43,7 @@ class Finding(BaseModel):
     """Which kernel guests boot where a study names none and has no real-time work, and why."""
 
 
-class Missing(BaseModel):
+class MissingPrograms(BaseModel):
     """The programs that a host lacks.
 
     Args:
@@ -57,10 +57,10 @@ class Missing(BaseModel):
     install: str
 
 
-async def missing_programs(host: Host) -> Missing:
+async def missing_programs(host: Host) -> MissingPrograms:
     """Find out which of the programs that Tare uses a host lacks; nothing is installed."""
     lacking = [program for program in USUAL if await find_program(host, program) is None]
-    return Missing(
+    return MissingPrograms(
         programs={program.names[0]: program.purpose for program in lacking},
         install=await how_to_install(host, *lacking) if lacking else "",
     )

@@ -9,7 +9,7 @@ from tare.agent.client import AgentClient, Hello
 from tare.errors import MachineFault
 
 
-class Guest(Protocol):
+class GreetingMachine(Protocol):
     """A machine whose agent sends the first message."""
 
     name: str
@@ -21,7 +21,7 @@ class Guest(Protocol):
         ...
 
 
-async def first_hello(guest: Guest, *, timeout_s: float, gone_s: float) -> Hello:
+async def first_hello(guest: GreetingMachine, *, timeout_s: float, gone_s: float) -> Hello:
     """Return the agent's hello.
 
     Args:
@@ -49,7 +49,7 @@ async def first_hello(guest: Guest, *, timeout_s: float, gone_s: float) -> Hello
     raise guest.died.result() if guest.died.done() else _silent(guest, timeout_s)
 
 
-def _silent(guest: Guest, timeout_s: float) -> MachineFault:
+def _silent(guest: GreetingMachine, timeout_s: float) -> MachineFault:
     tail = guest.console_tail()
     return MachineFault(
         f"{guest.name}: the guest did not answer within {timeout_s:g} s{last_line(tail)}",

@@ -67,7 +67,7 @@ class CpuAccounting:
 
 
 @dataclass(frozen=True)
-class Below:
+class HypervisorAccounting:
     """The way to ask a host which users got the CPUs from the hypervisor below its kernel.
 
     The host itself asks, at the ends of what is accounted for there: over a connection it would be
@@ -223,7 +223,7 @@ class Machine(ABC):
         """Return the CPU seconds that some of its threads have had; cheap enough to ask often."""
         return 0.0
 
-    async def below(self) -> Below | None:
+    async def below(self) -> HypervisorAccounting | None:
         """Return how the host is asked who has had the CPUs, by the hypervisor below its kernel.
 
         None if there is none: the host's kernel itself gives them out, and knows all of it.

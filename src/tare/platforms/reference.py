@@ -26,7 +26,7 @@ _LONGEST_CELL = 300
 
 
 @dataclass(frozen=True)
-class Row:
+class PlatformRow:
     """One way to use a platform that is worth a row of its own.
 
     Args:
@@ -51,10 +51,12 @@ class Row:
         return self.platform.stated(self.parsed)
 
 
-def rows(platforms: Mapping[str, Platform[Any]]) -> tuple[Row, ...]:
+def rows(platforms: Mapping[str, Platform[Any]]) -> tuple[PlatformRow, ...]:
     """Return every variant of every platform, in the order of ``tare doctor``."""
     return tuple(
-        Row(platform, variant.options, platform.options.model_validate(dict(variant.options)))
+        PlatformRow(
+            platform, variant.options, platform.options.model_validate(dict(variant.options))
+        )
         for platform in platforms.values()
         for variant in platform.variants
     )
@@ -110,7 +112,7 @@ def render(
     return "\n".join(parts)
 
 
-def _row(variant: Row, sent: Sequence[Certificate]) -> Sequence[str]:
+def _row(variant: PlatformRow, sent: Sequence[Certificate]) -> Sequence[str]:
     can = variant.stated.capabilities
     emulated = variant.stated.emulated
     return (
@@ -125,7 +127,7 @@ def _row(variant: Row, sent: Sequence[Certificate]) -> Sequence[str]:
     )
 
 
-def _reported(variant: Row, sent: Sequence[Certificate]) -> str:
+def _reported(variant: PlatformRow, sent: Sequence[Certificate]) -> str:
     """Return how many owners reported that this variant passes; empty: none."""
     many = 0
     for each in sent:
@@ -160,12 +162,12 @@ def _certified(about: Certificate) -> Sequence[str]:
     return [plain_line(cell, _LONGEST_CELL).replace("<", "&lt;") for cell in cells]
 
 
-def _knobs(variant: Row) -> Sequence[str]:
+def _knobs(variant: PlatformRow) -> Sequence[str]:
     can = variant.stated.capabilities
     return (variant.name, *(_word(knob in can.knobs) for knob in KNOBS))
 
 
-def _section(platform: Platform[Any], mine: Sequence[Row]) -> list[str]:
+def _section(platform: Platform[Any], mine: Sequence[PlatformRow]) -> list[str]:
     summary = inspect.cleandoc(type(platform).__doc__ or "").partition("\n\n")[0]
     parts = [
         f"## `{platform.name}`\n",
@@ -181,7 +183,7 @@ def _section(platform: Platform[Any], mine: Sequence[Row]) -> list[str]:
     return parts
 
 
-def _facts(variant: Row) -> list[str]:
+def _facts(variant: PlatformRow) -> list[str]:
     stated = variant.stated
     lines = [f"Kernel: {stated.kernel}.", f"The agent is reached by: {stated.channel}."]
     if stated.needs:

@@ -14,7 +14,7 @@ from tare.units import format_quantity
 
 
 @dataclass(frozen=True)
-class Like:
+class ArmMatch:
     """One of the source's arms, and the run's that are like it.
 
     Args:
@@ -30,7 +30,7 @@ class Like:
     why: str
 
 
-def alike(comparison: Comparison, reference: Reference) -> tuple[Like, ...]:
+def alike(comparison: Comparison, reference: Reference) -> tuple[ArmMatch, ...]:
     """Return each arm of the source with the run's that are like it, or why there is none."""
     return tuple(_match_arm(comparison, *each) for each in reference.arms.items())
 
@@ -72,19 +72,21 @@ def _found(comparison: Comparison, published: PublishedArm) -> list[str]:
     ]
 
 
-def _match_arm(comparison: Comparison, name: str, published: PublishedArm) -> Like:
+def _match_arm(comparison: Comparison, name: str, published: PublishedArm) -> ArmMatch:
     found = _found(comparison, published)
     own = tuple(arm for arm in found if not _spec(comparison, arm).get("twin_of"))
     if own:
-        return Like(name, published.label, own, "")
+        return ArmMatch(name, published.label, own, "")
     if left := _left(comparison, published):
-        return Like(name, published.label, (), left)
+        return ArmMatch(name, published.label, (), left)
     if published.none:
-        return Like(name, published.label, (), published.none)
+        return ArmMatch(name, published.label, (), published.none)
     wanted = " or ".join(
         ", ".join(f"{k}: {_format(v)}" for k, v in each.items()) for each in published.counterparts
     )
-    return Like(name, published.label, (), f"this run has no arm with {wanted}" if wanted else "")
+    return ArmMatch(
+        name, published.label, (), f"this run has no arm with {wanted}" if wanted else ""
+    )
 
 
 def _left(comparison: Comparison, published: PublishedArm) -> str:

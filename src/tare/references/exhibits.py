@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from tare.references.printed import Asked, Part
+from tare.references.printed import Asked, ReferencePart
 
 View = Literal[
     "samples",
@@ -31,7 +31,7 @@ Over = Literal["", "size", "slaves", "hosts"]
 """What the bars of a figure vary: the size of the data, the number of slaves, or of hosts."""
 
 
-class Exhibit(Part):
+class Exhibit(ReferencePart):
     """One table or figure of the source.
 
     A table whose values are written out under ``tables`` needs only its number or place. Others

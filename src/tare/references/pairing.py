@@ -31,7 +31,7 @@ PLACES = {
 
 
 @dataclass(frozen=True)
-class Value:
+class ArmValue:
     """One value of a row.
 
     Args:
@@ -51,7 +51,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Row:
+class ArmRow:
     """One arm's values, column by column.
 
     Args:
@@ -67,7 +67,7 @@ class Row:
     arm: str
     label: str
     emulated: bool
-    values: tuple[Value | None, ...]
+    values: tuple[ArmValue | None, ...]
     scenario: str = ""
 
 
@@ -88,7 +88,7 @@ class PairedTable:
     scenario: PublishedScenario | None
     matched: str
     keys: tuple[Key | None, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ArmRow, ...]
     notes: tuple[str, ...]
 
     @property
@@ -143,17 +143,17 @@ def _paired(comparison: Comparison, reference: Reference, table: PublishedTable)
     return PairedTable(table, scenario, matched, keys, (*published, *own), tuple(notes))
 
 
-def _published_rows(reference: Reference, table: PublishedTable) -> tuple[Row, ...]:
+def _published_rows(reference: Reference, table: PublishedTable) -> tuple[ArmRow, ...]:
     nothing: tuple[float | None, ...] = (None,) * len(table.columns)
     bare = table.rows[reference.baseline] if reference.baseline is not None else nothing
     return tuple(
-        Row(
+        ArmRow(
             published=True,
             arm=arm,
             label=published.label,
             emulated=False,
             values=tuple(
-                Value(value, value / base if base is not None else None)
+                ArmValue(value, value / base if base is not None else None)
                 for value, base in zip(table.rows[arm], bare, strict=True)
             ),
         )
@@ -181,7 +181,7 @@ def _own_rows(
     keys: Sequence[Key | None],
     bare: str | None,
     alone: str | None,
-) -> tuple[list[Row], list[str]]:
+) -> tuple[list[ArmRow], list[str]]:
     """Return the run's rows, and notes on the bare machine that they divide by."""
     bare_keys, rows, words = keys, [], []
     if bare is None:
@@ -217,10 +217,10 @@ def _own_row(
     keys: Sequence[Key | None],
     bare: str | None,
     bare_keys: Sequence[Key | None],
-) -> Row | None:
+) -> ArmRow | None:
     summaries = {(summary.key, summary.arm): summary for summary in comparison.summaries}
     effects = {(e.key, e.arm): e for e in (*comparison.aa, *comparison.effects)}
-    values: list[Value | None] = []
+    values: list[ArmValue | None] = []
     for key, bare_key in zip(keys, bare_keys, strict=True):
         own = summaries.get((key, arm)) if key is not None else None
         if key is None or own is None:
@@ -233,13 +233,13 @@ def _own_row(
         values.append(_own_value(own, base, effect))
     scenario = next((key.scenario for key in keys if key is not None), "")
     emulated = any(value.summary.emulated for value in values if value and value.summary)
-    return Row(False, arm, arm, emulated, tuple(values), scenario) if any(values) else None
+    return ArmRow(False, arm, arm, emulated, tuple(values), scenario) if any(values) else None
 
 
-def _own_value(own: ArmSummary, base: ArmSummary | None, effect: Effect | None) -> Value:
+def _own_value(own: ArmSummary, base: ArmSummary | None, effect: Effect | None) -> ArmValue:
     value = shown_value(own)
     under = shown_value(base) if base is not None else 0.0
-    return Value(value, value / under if under > 0 else None, effect, own)
+    return ArmValue(value, value / under if under > 0 else None, effect, own)
 
 
 def shown_value(summary: ArmSummary) -> float:

@@ -19,13 +19,13 @@ Asked = int | float | str | tuple[int | float | str, ...]
 """A parameter that was asked for; of several values any."""
 
 
-class Part(BaseModel):
+class ReferencePart(BaseModel):
     """The base of all parts of a reference: immutable, refusing unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Fact(Part):
+class Fact(ReferencePart):
     """A number that the source's text states outside its tables; ``to`` is the end of a range."""
 
     section: str

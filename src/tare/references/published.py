@@ -14,12 +14,12 @@ from pydantic import Field, model_validator
 
 from tare.errors import InputError
 from tare.references.exhibits import Exhibit
-from tare.references.printed import Fact, Part, Unit, in_si
-from tare.study.reading.checking import Findings, KeyStyle, checked, known_keys, suggestion
+from tare.references.printed import Fact, ReferencePart, Unit, in_si
+from tare.study.reading.checking import KeyStyle, StudyErrors, checked, known_keys, suggestion
 from tare.study.reading.yamltext import Problem, StudyError, parse
 
 
-class PublishedArm(Part):
+class PublishedArm(ReferencePart):
     """What was measured, as the source calls it."""
 
     label: str = Field(min_length=1, description="The row's name in the source.")
@@ -33,7 +33,7 @@ class PublishedArm(Part):
     )
 
 
-class PublishedNeighbours(Part):
+class PublishedNeighbours(ReferencePart):
     """The machines that loaded the host in a published scenario."""
 
     load: str
@@ -41,7 +41,7 @@ class PublishedNeighbours(Part):
     cpus: Literal["any", "same", "other"]
 
 
-class PublishedScenario(Part):
+class PublishedScenario(ReferencePart):
     """A scenario of the source, in Tare's words."""
 
     number: int = Field(ge=1, description="Its number in the source.")
@@ -64,7 +64,7 @@ class PublishedScenario(Part):
     remark: str = ""
 
 
-class PublishedTable(Part):
+class PublishedTable(ReferencePart):
     """One table of the source.
 
     ``rows`` holds SI values by arm, one for each of ``columns``; ``lost`` says of arms why they
@@ -114,7 +114,7 @@ class PublishedTable(Part):
         return exhibit.table == str(self.table)
 
 
-class Reference(Part):
+class Reference(ReferencePart):
     """Everything one source published that this project compares with."""
 
     reference: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
@@ -191,7 +191,7 @@ def parse_reference(content: bytes, name: str) -> Reference:
         InputError: Something is wrong; one line per problem: file, line, column, key, message.
     """
     document = parse(content, name)
-    findings, style = Findings(), KeyStyle(kebab=False)
+    findings, style = StudyErrors(), KeyStyle(kebab=False)
     data = known_keys([Reference], document.data, (), style, findings)
     reference = checked(Reference, data, (), style, findings)
     if reference is not None:
@@ -205,7 +205,7 @@ def parse_reference(content: bytes, name: str) -> Reference:
     return reference
 
 
-def _check_names(reference: Reference, findings: Findings) -> None:
+def _check_names(reference: Reference, findings: StudyErrors) -> None:
     if not reference.tables and not reference.facts:
         findings.add((), "has neither tables nor facts")
     if bool(reference.studies) == bool(reference.no_study):
@@ -259,7 +259,7 @@ def _check_names(reference: Reference, findings: Findings) -> None:
                 findings.add(("facts", name, "of"), f"{one} is not under `exhibits`")
 
 
-def _check_exhibits(reference: Reference, findings: Findings) -> None:
+def _check_exhibits(reference: Reference, findings: StudyErrors) -> None:
     names: set[str] = set()
     for index, exhibit in enumerate(reference.exhibits):
         here = ("exhibits", index)

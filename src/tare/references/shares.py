@@ -11,7 +11,7 @@ from tare.analysis.effects.comparison import Comparison
 from tare.analysis.effects.results import ArmSummary, Effect, Key
 from tare.analysis.statistics.logratio import mean_interval
 from tare.analysis.statistics.maxt import least_blocks
-from tare.references.arms import Like, alike
+from tare.references.arms import ArmMatch, alike
 from tare.references.pairing import shown_value
 from tare.references.printed import Fact
 from tare.references.published import Reference
@@ -73,7 +73,7 @@ def compared(
     return tuple(found), "" if found else "; ".join(reasons)
 
 
-def _pairs(fact: Fact, likes: Mapping[str, Like]) -> Iterator[tuple[Like, Like]]:
+def _pairs(fact: Fact, likes: Mapping[str, ArmMatch]) -> Iterator[tuple[ArmMatch, ArmMatch]]:
     others = [likes[name] for name in fact.than]
     if fact.arm:
         yield from ((likes[fact.arm], other) for other in others)

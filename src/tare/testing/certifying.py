@@ -29,9 +29,9 @@ from tare.registry import installed
 from tare.run.lifecycle.certifying import Tried
 from tare.run.lifecycle.session import agent_path
 from tare.testing.conformance import PlatformCases
-from tare.testing.hosts import Elsewhere, second_host
+from tare.testing.hosts import SecondHost, second_host
 from tare.testing.leftovers import remains_in
-from tare.testing.machines import Running
+from tare.testing.machines import RunningMachine
 
 _ORDER = "TARE_CERTIFY"
 """The variable that names the file with what is to be tried, and where to note it."""
@@ -60,7 +60,7 @@ class OwnersCases(PlatformCases):
 
     @pytest_asyncio.fixture(scope="class", loop_scope="module")
     @classmethod
-    async def elsewhere(cls, context: Context) -> AsyncIterator[Elsewhere | None]:
+    async def elsewhere(cls, context: Context) -> AsyncIterator[SecondHost | None]:
         """Return a second host; None where machines are at a server, whose hosts are the owner's.
 
         One that is made on this computer would ask the same server for a second machine.
@@ -70,9 +70,9 @@ class OwnersCases(PlatformCases):
             return
         with tempfile.TemporaryDirectory(prefix="tare-test-") as folder:
             async with second_host(context, Path(folder) / "ledger") as made:
-                yield None if made is None else Elsewhere(made)
+                yield None if made is None else SecondHost(made)
 
-    async def kill(self, running: Running) -> None:
+    async def kill(self, running: RunningMachine) -> None:
         """End a machine from outside, where it is a process of this computer."""
         if not await running.machine.threads():
             pytest.skip("it is not a process of this computer: it was not killed from outside")

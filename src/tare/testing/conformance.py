@@ -38,10 +38,10 @@ from tare.platforms.vendors.offer import least_memory
 from tare.registry import installed
 from tare.run.lifecycle.session import agent_path
 from tare.run.topologies.peers import Peer, connected, require_network, started_peer
-from tare.testing.connected_machines import NETWORK_S, Kind, exchanges, two_apart
-from tare.testing.hosts import Elsewhere, second_host
+from tare.testing.connected_machines import NETWORK_S, MachineKind, exchanges, two_apart
+from tare.testing.hosts import SecondHost, second_host
 from tare.testing.leftovers import remains_in, remains_of
-from tare.testing.machines import SECOND, WORK, Machines, Running
+from tare.testing.machines import SECOND, WORK, Machines, RunningMachine
 from tare.testing.missing_capabilities import CROWDED, FITS, demanding_plan, lacking
 
 MIB = 1 << 20
@@ -85,11 +85,11 @@ class PlatformCases:
 
     @pytest_asyncio.fixture(scope="class", loop_scope="module")
     @classmethod
-    async def elsewhere(cls, context: Context) -> AsyncIterator[Elsewhere | None]:
+    async def elsewhere(cls, context: Context) -> AsyncIterator[SecondHost | None]:
         """Return a second host, by default one that is made on the first; None: there is none."""
         with tempfile.TemporaryDirectory(prefix="tare-test-") as folder:
             async with second_host(context, Path(folder) / "ledger") as made:
-                yield None if made is None else Elsewhere(made)
+                yield None if made is None else SecondHost(made)
 
     @classmethod
     def cpus(cls, context: Context, able: Capabilities) -> tuple[int, ...]:
@@ -97,7 +97,7 @@ class PlatformCases:
         elsewhere = cls.platform.stated(cls.options).elsewhere
         return (able.max_vcpus - 1,) if elsewhere else context.host.topology().online[-1:]
 
-    async def kill(self, running: Running) -> None:
+    async def kill(self, running: RunningMachine) -> None:
         """End a machine from outside: SIGKILL to the host's threads that it lists.
 
         A machine that is not a process of the host needs another way, such as ``xl destroy``.
@@ -350,14 +350,14 @@ class PlatformCases:
         assert await running.remains() == []
 
     async def test_two_hosts(
-        self, context: Context, verdict: Verdict, shape: Shape, elsewhere: Elsewhere | None
+        self, context: Context, verdict: Verdict, shape: Shape, elsewhere: SecondHost | None
     ) -> None:
         """Two machines of one cell are on two hosts, and reach each other on one network."""
         if elsewhere is None:
             pytest.skip("no second host can be made here: be root, or override `elsewhere`")
         kinds = (
-            Kind(context, self.platform, self.options),
-            Kind(
+            MachineKind(context, self.platform, self.options),
+            MachineKind(
                 elsewhere.context,
                 elsewhere.platform or self.platform,
                 elsewhere.options or self.options,
@@ -383,7 +383,7 @@ class PlatformCases:
             assert await remains_in(host, ledger, range(first, ledger.next_number)) == []
 
 
-async def seen_cpus(running: Running) -> set[int]:
+async def seen_cpus(running: RunningMachine) -> set[int]:
     """Return the host CPUs that a machine's vCPUs may run on, as the host says.
 
     For a machine whose vCPUs are threads of the host, these are asked; for one that is a process,

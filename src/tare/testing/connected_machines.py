@@ -12,7 +12,7 @@ from tare.errors import InputError
 from tare.platforms.contract import SUBJECT, Context, Platform, PlatformOptions, Shape
 from tare.platforms.linux.network import UNMADE, chosen_way, offered_network, spanning_network
 from tare.run.topologies.peers import Connection
-from tare.testing.machines import SECOND, Machines, Running
+from tare.testing.machines import SECOND, Machines, RunningMachine
 
 if TYPE_CHECKING:
     from tare.platforms.linux.network import Link
@@ -26,7 +26,7 @@ some tenths on a busy computer."""
 
 
 async def exchanges(
-    client: Running, server: Running, there: Link, seconds: float, patience_s: float
+    client: RunningMachine, server: RunningMachine, there: Link, seconds: float, patience_s: float
 ) -> float:
     """Return how many requests one machine sent to another that were answered.
 
@@ -46,7 +46,7 @@ async def exchanges(
 
 
 @dataclass(frozen=True)
-class Kind:
+class MachineKind:
     """Where machines of two hosts are started, and what they are.
 
     Args:
@@ -76,7 +76,7 @@ class Kind:
 
 
 @asynccontextmanager
-async def spanned(kinds: Sequence[Kind]) -> AsyncIterator[list[Connection] | None]:
+async def spanned(kinds: Sequence[MachineKind]) -> AsyncIterator[list[Connection] | None]:
     """Hold one network over several hosts; None where one kind of machines has no way to it."""
     ways = [await kind.way() for kind in kinds]
     if not all(ways):
@@ -89,8 +89,8 @@ async def spanned(kinds: Sequence[Kind]) -> AsyncIterator[list[Connection] | Non
 
 @asynccontextmanager
 async def two_apart(
-    kinds: Sequence[Kind], shape: Shape, patience_s: float
-) -> AsyncIterator[list[Running]]:
+    kinds: Sequence[MachineKind], shape: Shape, patience_s: float
+) -> AsyncIterator[list[RunningMachine]]:
     """Hold two machines of one cell, the subject and one next to it, each on a host of its own.
 
     Args:

@@ -146,7 +146,7 @@ def _printed(done: Completed) -> bytes:
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class SecondHost:
     """A second host, and what the machine on it is.
 
     Args:

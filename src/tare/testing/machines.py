@@ -51,7 +51,7 @@ class Started:
 
 
 @dataclass(frozen=True)
-class Running(Started):
+class RunningMachine(Started):
     """A machine whose agent has sent its hello.
 
     Args:
@@ -98,34 +98,38 @@ class Machines:
         self._cpus = cpus
         self._patience_s = patience_s
         self.connection = connection
-        self._shared: dict[str, Running] = {}
+        self._shared: dict[str, RunningMachine] = {}
         self._held = AsyncExitStack()
         self._numbers = itertools.count(1)
         self._run = f"tare-test-{secrets.token_hex(3)}"
 
-    async def subject(self) -> Running:
+    async def subject(self) -> RunningMachine:
         """Return the machine that cases share; it is started for the first of them."""
         return await self._share(SUBJECT)
 
-    async def second(self) -> Running:
+    async def second(self) -> RunningMachine:
         """Return the machine that cases share along with the subject, on the same network."""
         return await self._share(SECOND)
 
-    async def _share(self, role: str) -> Running:
+    async def _share(self, role: str) -> RunningMachine:
         if role not in self._shared:
             self._shared[role] = await self._start(role, self._shape, self.connection)
         return self._shared[role]
 
-    def take(self, running: Running) -> Running:
+    def take(self, running: RunningMachine) -> RunningMachine:
         """Return a machine to a case that ends it; the next case that wants one starts another."""
         self._shared.pop(running.spec.role, None)
         return running
 
-    async def fresh(self, role: str = SUBJECT, connection: Connection | None = None) -> Running:
+    async def fresh(
+        self, role: str = SUBJECT, connection: Connection | None = None
+    ) -> RunningMachine:
         """Start a machine for one case, without a disk; without a network unless one is given."""
         return await self._start(role, Shape(self._shape.vcpus, self._shape.memory), connection)
 
-    async def _start(self, role: str, shape: Shape, connection: Connection | None) -> Running:
+    async def _start(
+        self, role: str, shape: Shape, connection: Connection | None
+    ) -> RunningMachine:
         try:
             return await self._boot(role, shape, connection)
         except MachineFault as fault:
@@ -134,7 +138,7 @@ class Machines:
                 raise
         return await self._boot(role, shape, connection)
 
-    async def _boot(self, role: str, shape: Shape, connection: Connection | None) -> Running:
+    async def _boot(self, role: str, shape: Shape, connection: Connection | None) -> RunningMachine:
         begun = await self.begin(role, shape, connection)
         try:
             hello = await begun.machine.ready(self._patience_s)
@@ -144,7 +148,7 @@ class Machines:
         # Some of what it has is made, and noted, only while it becomes ready.
         entries = range(begun.entries.start, begun.context.ledger.next_number)
         spec, context = begun.spec, begun.context
-        return Running(begun.machine, spec, context, entries, hello, self._patience_s)
+        return RunningMachine(begun.machine, spec, context, entries, hello, self._patience_s)
 
     async def begin(
         self,

@@ -9,7 +9,7 @@ from typing import Any
 from tare.analysis.data.rundata import RunData
 from tare.analysis.effects.results import Key, Scale
 from tare.analysis.effects.verdict import LEVEL
-from tare.analysis.statistics.sequential import Plan
+from tare.analysis.statistics.sequential import LookPlan
 from tare.errors import InputError
 from tare.study.planning.blocks import LEAST_BLOCKS, MOST_BLOCKS
 
@@ -41,7 +41,7 @@ class Settings:
     own_baselines: Mapping[str, str] = field(default_factory=dict)
     pool_twin: bool = True
     position: bool = False
-    plan: Plan | None = None
+    plan: LookPlan | None = None
     first: int = 0
     floors: Mapping[str, float] = field(default_factory=dict)
     own_aa: tuple[tuple[str, str], ...] = ()
@@ -130,13 +130,13 @@ class Settings:
         )
 
 
-def _plan(study: Mapping[str, Any]) -> Plan:
+def _plan(study: Mapping[str, Any]) -> LookPlan:
     """Return the looks of a group-sequential study: after blocks, or after rounds of sessions."""
     blocks = study.get("blocks") or {}
     least = int(blocks.get("least") or LEAST_BLOCKS)
     most = int(blocks.get("most") or max(MOST_BLOCKS, least))
     each = int((study.get("sessions") or {}).get("blocks") or 1)
-    return Plan(-(-least // each), -(-most // each))
+    return LookPlan(-(-least // each), -(-most // each))
 
 
 def _own_pairs(study: Mapping[str, Any], baselines: frozenset[str]) -> tuple[tuple[str, str], ...]:

@@ -25,7 +25,7 @@ _LONGEST_PATH = 300
 
 
 @dataclass(frozen=True)
-class Findings:
+class FolderFindings:
     """What was found of a run's folder.
 
     Args:
@@ -49,7 +49,7 @@ class Findings:
     files: int = 0
 
 
-def verify_run(folder: Path, last: str = "") -> Findings:
+def verify_run(folder: Path, last: str = "") -> FolderFindings:
     """Compare a run's folder with what its events say of it.
 
     Args:
@@ -79,7 +79,7 @@ def verify_run(folder: Path, last: str = "") -> Findings:
             damage.append(plain_line(str(error), _LONGEST_PATH))
     damage += [fault for name, sha in files.items() if (fault := _file(folder, name, sha))]
     damage += _study(folder, fold)
-    return Findings(
+    return FolderFindings(
         events=chain.lines,
         chained=chain.chained,
         last=chain.digest if chain.chained else "",

@@ -21,7 +21,7 @@ from tare.analysis.runs.sessions import in_sessions
 from tare.analysis.statistics.detectable import POWER, detectable
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.moderation import LEAST_METRICS, trigamma
-from tare.analysis.statistics.sequential import Plan
+from tare.analysis.statistics.sequential import LookPlan
 from tare.events.metric import Kind
 
 ASSUMED_CV = 0.03
@@ -171,7 +171,7 @@ def describe_detectable(basis: Basis, plans: Plans, level: float = LEVEL) -> lis
     tests = max(1, sum(plans.headlines.values()))
     moderated = plans.headlines.get("typical", 0) >= LEAST_METRICS
     dispersion = basis.dispersion if moderated else math.inf
-    looks = Plan(*plans.blocks) if plans.sequential else None
+    looks = LookPlan(*plans.blocks) if plans.sequential else None
     lines = [f"the detectable differences are estimated from {basis.source}"]
     for count in dict.fromkeys(plans.blocks):
         margin = math.log1p(plans.margin)

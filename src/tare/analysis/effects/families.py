@@ -25,7 +25,7 @@ from tare.analysis.statistics.maxt import (
     least_blocks,
     signed_ranks,
 )
-from tare.analysis.statistics.sequential import Plan, sequential_p
+from tare.analysis.statistics.sequential import LookPlan, sequential_p
 from tare.analysis.statistics.shared_slope import MOST_TAKEN
 from tare.analysis.statistics.tails import median_interval
 
@@ -46,7 +46,7 @@ def tested(
     families: Sequence[object],
     seed: str,
     level: float,
-    plan: Plan | None = None,
+    plan: LookPlan | None = None,
 ) -> tuple[Tested, ...]:
     """Return the p-values of all pairs, in their order.
 
@@ -70,7 +70,7 @@ def tested(
     return tuple(found)
 
 
-def _family(pairs: Sequence[Pair], seed: str, level: float, plan: Plan | None) -> list[Tested]:
+def _family(pairs: Sequence[Pair], seed: str, level: float, plan: LookPlan | None) -> list[Tested]:
     blocks = sorted({block for pair in pairs for block in pair.blocks})
     drawn, least = seed_from(seed, "flips"), least_blocks(level)
     if any(pair.twins for pair in pairs):
@@ -85,7 +85,7 @@ def _family(pairs: Sequence[Pair], seed: str, level: float, plan: Plan | None) -
 
 
 def _flipped(
-    pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, least: int, plan: Plan | None
+    pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, least: int, plan: LookPlan | None
 ) -> Adjusted:
     """Test where a block is a pair of boots, which may change names."""
     column = {block: number for number, block in enumerate(blocks)}
@@ -111,7 +111,7 @@ def _flipped(
 
 
 def _exchanged(
-    pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, least: int, plan: Plan | None
+    pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, least: int, plan: LookPlan | None
 ) -> Adjusted:
     """Test where the baseline was booted twice in a block: three boots may change names."""
     column = {block: number for number, block in enumerate(blocks)}

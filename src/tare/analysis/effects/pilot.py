@@ -24,7 +24,7 @@ from tare.analysis.data.settings import Settings
 from tare.analysis.effects.verdict import LEVEL
 from tare.analysis.runs.sessions import by_round, in_sessions, rounds_of_blocks
 from tare.analysis.statistics.maxt import least_blocks
-from tare.analysis.statistics.repeats import Repeats, choose_repeats
+from tare.analysis.statistics.repeats import RepeatAdvice, choose_repeats
 from tare.study.planning.session_plan import THERE_AND_BACK
 
 Place = tuple[int, int]
@@ -36,7 +36,7 @@ LEAST_ROUNDS = least_blocks(LEVEL)
 
 
 @dataclass(frozen=True)
-class Asked:
+class PilotTarget:
     """The precision that is asked of a ratio.
 
     Args:
@@ -68,7 +68,7 @@ class Chosen:
 
 
 def over_blocks(
-    ratios: Mapping[Place, float], costs_s: tuple[float, float], asked: Asked
+    ratios: Mapping[Place, float], costs_s: tuple[float, float], asked: PilotTarget
 ) -> Chosen | None:
     """Choose repeats and blocks; None if the pilot has fewer than two blocks.
 
@@ -88,7 +88,7 @@ def over_rounds(
     ratios: Mapping[Place, float],
     rounds: Mapping[int, int],
     costs_s: tuple[float, float, float],
-    asked: Asked,
+    asked: PilotTarget,
 ) -> Chosen | None:
     """Choose repeats, blocks of a session, and rounds; None if the pilot has fewer than two rounds.
 
@@ -110,7 +110,7 @@ def over_rounds(
     return _chosen(repeats, found, in_session=blocks)
 
 
-def _chosen(repeats: int, found: Repeats, in_session: int = 0) -> Chosen:
+def _chosen(repeats: int, found: RepeatAdvice, in_session: int = 0) -> Chosen:
     assert found.blocks is not None
     assert found.half_width is not None
     assert found.cost_s is not None
@@ -121,8 +121,8 @@ def _chosen(repeats: int, found: Repeats, in_session: int = 0) -> Chosen:
 
 
 def _cheapest(
-    values: np.ndarray, costs_s: Sequence[float], asked: Asked, least: int
-) -> tuple[list[int], Repeats]:
+    values: np.ndarray, costs_s: Sequence[float], asked: PilotTarget, least: int
+) -> tuple[list[int], RepeatAdvice]:
     """Return how often to repeat each level below the highest, and the whole calculation."""
     merged: list[float] = []
     kept: list[int] = []
@@ -226,7 +226,7 @@ def advise(pilot: RunData, precision: float, confidence: float) -> tuple[Advice,
     # A twin is the same machine as its baseline: the precision of their ratio is not asked for.
     twins = set(Settings.of([pilot]).twins.values())
     known, rounds = in_sessions([pilot], {}), rounds_of_blocks(pilot.sessions)
-    asked = Asked(math.log1p(precision), confidence)
+    asked = PilotTarget(math.log1p(precision), confidence)
     advices = []
     for key, ratios in _paired_log_ratios(pilot, baseline):
         arm, scenario, workload, parameters, _ = key

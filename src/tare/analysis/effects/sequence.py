@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from tare.analysis.effects.estimates import Estimate, Pair, outward
 from tare.analysis.statistics.logratio import mean_interval
-from tare.analysis.statistics.sequential import Plan
+from tare.analysis.statistics.sequential import LookPlan
 from tare.analysis.statistics.tails import median_interval
 
 
 def in_sequence(
-    pairs: Sequence[Pair], estimates: Sequence[Estimate], plan: Plan, confidence: float
+    pairs: Sequence[Pair], estimates: Sequence[Estimate], plan: LookPlan, confidence: float
 ) -> tuple[Estimate, ...]:
     """Return the estimates with the intervals of their newest look.
 
@@ -28,7 +28,7 @@ def in_sequence(
     )
 
 
-def _estimate(pair: Pair, estimate: Estimate, plan: Plan, confidence: float) -> Estimate:
+def _estimate(pair: Pair, estimate: Estimate, plan: LookPlan, confidence: float) -> Estimate:
     values = pair.differences
     if len(values) < 2:
         return estimate

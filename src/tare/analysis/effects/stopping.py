@@ -45,7 +45,7 @@ LEAST_LOOKED_AT = 8
 Six blocks are sometimes alike by chance, and the run would stop exactly then."""
 
 
-class Value(NamedTuple):
+class StoppingValue(NamedTuple):
     """One observation, as far as stopping looks at it.
 
     Args:
@@ -78,7 +78,7 @@ class Decision(NamedTuple):
     half_width: float | None
 
 
-def headline_values(cells: Iterable[FinishedCell]) -> Iterator[Value]:
+def headline_values(cells: Iterable[FinishedCell]) -> Iterator[StoppingValue]:
     """Yield the headline observations of all ``ok`` cells, for `decide`.
 
     Args:
@@ -91,11 +91,11 @@ def headline_values(cells: Iterable[FinishedCell]) -> Iterator[Value]:
         for role, metric, value in done.observed:
             if metric.headline:
                 key = (cell.scenario, cell.workload, cell.parameters, role, metric.name)
-                yield Value(cell.block, cell.arm, key, value, metric.kind)
+                yield StoppingValue(cell.block, cell.arm, key, value, metric.kind)
 
 
 def decide(
-    values: Iterable[Value],
+    values: Iterable[StoppingValue],
     *,
     baseline: str,
     blocks_done: int,
@@ -140,7 +140,9 @@ def decide(
         return Decision(True, early, None)
     given = tuple(values)
     tail_share = precision / (tail_precision or TAIL_FACTOR * precision)
-    goal = Asked(baseline, own_baselines or {}, confidence, precision, tail_share, twins or {})
+    goal = PrecisionTarget(
+        baseline, own_baselines or {}, confidence, precision, tail_share, twins or {}
+    )
     if method != "precision":
         wanted = blocks_wanted(given, goal, least, blocks_done, once=method == "stein")
         if blocks_done < wanted:
@@ -163,7 +165,7 @@ def decide(
     return Decision(True, f"{where} is known to {share}, {asked}", widest)
 
 
-class Asked(NamedTuple):
+class PrecisionTarget(NamedTuple):
     """What is asked of a run's precision, as `decide` takes it.
 
     ``tail_share`` is by how much a tail's half-width counts less than that of a typical value, and
@@ -183,7 +185,12 @@ class Asked(NamedTuple):
 
 
 def blocks_wanted(
-    values: Sequence[Value], asked: Asked, least: int, blocks_done: int, *, once: bool
+    values: Sequence[StoppingValue],
+    asked: PrecisionTarget,
+    least: int,
+    blocks_done: int,
+    *,
+    once: bool,
 ) -> int:
     """Return how many blocks are enough, estimated in rounds: each round's blocks set the next.
 
@@ -210,7 +217,7 @@ def blocks_wanted(
         looked_at = wanted
 
 
-def _reached(width: float, blocks: int, asked: Asked, *, once: bool) -> int:
+def _reached(width: float, blocks: int, asked: PrecisionTarget, *, once: bool) -> int:
     """Return how many blocks make a half-width so small; with Stein's t, or that of all blocks."""
     if math.isinf(width):
         return blocks + 1
@@ -233,7 +240,9 @@ class _Compared(NamedTuple):
     where: str
 
 
-def _compared(values: Iterable[Value], asked: Asked, blocks_done: int) -> Iterator[_Compared]:
+def _compared(
+    values: Iterable[StoppingValue], asked: PrecisionTarget, blocks_done: int
+) -> Iterator[_Compared]:
     arms_of: dict[Hashable, dict[str, dict[int, list[float]]]] = {}
     kinds: dict[Hashable, Kind] = {}
     whose = {twin: baseline for baseline, twin in asked.twins.items()}
@@ -259,7 +268,9 @@ def _compared(values: Iterable[Value], asked: Asked, blocks_done: int) -> Iterat
             )
 
 
-def _widest(values: Iterable[Value], asked: Asked, blocks_done: int) -> tuple[float | None, str]:
+def _widest(
+    values: Iterable[StoppingValue], asked: PrecisionTarget, blocks_done: int
+) -> tuple[float | None, str]:
     widest: float | None = None
     where = ""
     for one in _compared(values, asked, blocks_done):
@@ -269,7 +280,9 @@ def _widest(values: Iterable[Value], asked: Asked, blocks_done: int) -> tuple[fl
     return widest, where
 
 
-def decide_by_verdicts(effects: Iterable[Effect], asked: Asked, blocks_done: int) -> Decision:
+def decide_by_verdicts(
+    effects: Iterable[Effect], asked: PrecisionTarget, blocks_done: int
+) -> Decision:
     """Decide after a block of a group-sequential study whether to start another one.
 
     Args:
@@ -299,7 +312,7 @@ def decide_by_verdicts(effects: Iterable[Effect], asked: Asked, blocks_done: int
     return Decision(False, "every headline metric is decided, or known as well as asked", None)
 
 
-def _is_decided(effect: Effect, asked: Asked) -> bool:
+def _is_decided(effect: Effect, asked: PrecisionTarget) -> bool:
     if effect.verdict in DECLARED or effect.verdict == "equivalent":
         return True
     if effect.verdict == "preliminary" or effect.half_width is None:
@@ -314,7 +327,7 @@ def _is_decided(effect: Effect, asked: Asked) -> bool:
 
 
 def _half_width(
-    arm: list[list[float]], baseline: list[list[float]], asked: Asked, kind: Kind
+    arm: list[list[float]], baseline: list[list[float]], asked: PrecisionTarget, kind: Kind
 ) -> float | None:
     """Return how precisely one effect is known, on the scale of what is asked of typical values."""
     share, confidence = 1.0 if kind == "typical" else asked.tail_share, asked.confidence

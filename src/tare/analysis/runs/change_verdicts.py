@@ -23,7 +23,7 @@ from tare.analysis.statistics.shares import exact_share
 
 
 @dataclass(frozen=True)
-class Changed:
+class JudgedChange:
     """One change, judged.
 
     Args:
@@ -73,7 +73,7 @@ class Changed:
 
 def changed(
     before: Mapping[str, Comparison], after: Mapping[str, Comparison], chosen: str
-) -> tuple[Changed, ...]:
+) -> tuple[JudgedChange, ...]:
     """Judge all changes that two runs share, against each baseline.
 
     Args:
@@ -88,7 +88,7 @@ def changed(
     confidence = before[chosen].confidence
     plain = {name: changes(before[name], after[name], confidence) for name in order}
     others = sum(c.before.headline for name in order[1:] for c in plain[name])
-    found: list[Changed] = []
+    found: list[JudgedChange] = []
     for name in order:
         sizes = Counter((c.arm, c.before.headline) for c in plain[name])
         families = [
@@ -102,7 +102,7 @@ def changed(
         for number, (change, family) in enumerate(zip(plain[name], families, strict=True)):
             wide = wider[family][number]
             verdict, reason = _judged(change, wide, _margin(before[name], change))
-            found.append(Changed(change, name, verdict, reason, family))
+            found.append(JudgedChange(change, name, verdict, reason, family))
     return tuple(found)
 
 

@@ -20,7 +20,7 @@ from tare.events.metric import Metric
 
 
 @dataclass(frozen=True)
-class Turn:
+class EffectTurn:
     """A change of one effect between two runs of the sequence.
 
     Args:
@@ -47,7 +47,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Line(OfMetric):
+class EffectSeries(OfMetric):
     """One effect over the runs that have it.
 
     Args:
@@ -66,7 +66,7 @@ class Line(OfMetric):
     emulated: bool
     runs: tuple[str, ...]
     effects: tuple[float, ...]
-    turns: tuple[Turn, ...]
+    turns: tuple[EffectTurn, ...]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class History:
 
     baseline: str
     runs: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[EffectSeries, ...]
     level: float
     confidence: float
     without_ratio: Mapping[tuple[str, Key], int]
@@ -143,7 +143,7 @@ def history(comparisons: Sequence[Comparison], level: float = LEVEL) -> History:
             turns = _turns(found, rows[row], starts, ordered[0].confidence)
             emulated = any(effect.emulated for _, effect in found)
             costs = tuple(_cost(effect) for _, effect in found)
-            lines.append(Line(key, found[0][1].metric, arm, emulated, runs, costs, turns))
+            lines.append(EffectSeries(key, found[0][1].metric, arm, emulated, runs, costs, turns))
     everyone = tuple(comparison.runs[0].run for comparison in ordered)
     confidence = ordered[0].confidence
     return History(ordered[0].baseline, everyone, tuple(lines), level, confidence, zeros)
@@ -158,7 +158,7 @@ def _turns(
     logs: Sequence[float],
     starts: dict[int, float],
     confidence: float,
-) -> tuple[Turn, ...]:
+) -> tuple[EffectTurn, ...]:
     places = [0, *sorted(starts), len(logs)]
     turns = []
     for i in range(1, len(places) - 1):
@@ -169,7 +169,7 @@ def _turns(
         earliest, latest = (found[first + end][0].runs[0].run for end in ends)
         before, after = found[at - 1][0].runs[0], found[at][0].runs[0]
         turns.append(
-            Turn(
+            EffectTurn(
                 before.run, after.run, earliest, latest, after.started_at, change, low, high,
                 starts[at],
             )

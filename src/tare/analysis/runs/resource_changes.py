@@ -21,7 +21,7 @@ from tare.analysis.effects.resources import (
 )
 from tare.analysis.effects.results import Effect, Interval, VerdictWord
 from tare.analysis.effects.verdict import LEVEL
-from tare.analysis.runs.change_verdicts import Changed
+from tare.analysis.runs.change_verdicts import JudgedChange
 from tare.analysis.runs.run_changes import SPOILS, hidden_by_clock
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.meta_analysis import Shift, mean_shift
@@ -38,11 +38,11 @@ class ResourceChange:
     """
 
     cost: ResourceCost
-    changes: tuple[Changed, ...]
+    changes: tuple[JudgedChange, ...]
 
 
 def resource_changes(
-    found: Sequence[Changed],
+    found: Sequence[JudgedChange],
     confidence: float,
     margin: float,
     shown_as: Mapping[What, ShownAs] | None = None,
@@ -55,7 +55,7 @@ def resource_changes(
         margin: The practical margin, as a share.
         shown_as: What workloads are called that did not measure what their name says.
     """
-    members: dict[tuple[str, ResourceName], list[Changed]] = {}
+    members: dict[tuple[str, ResourceName], list[JudgedChange]] = {}
     for one in found:
         effect = one.change.before
         if effect.headline and effect.better != "neither":
@@ -81,8 +81,8 @@ def resource_changes(
 
 def _cost(
     name: tuple[str, ResourceName],
-    changes: Sequence[Changed],
-    ratios: Sequence[Changed],
+    changes: Sequence[JudgedChange],
+    ratios: Sequence[JudgedChange],
     confidence: float,
     margin: float,
     family: int,
@@ -134,7 +134,7 @@ def _means(effects: Sequence[Effect]) -> list[float]:
     return [math.fsum(own[block] for own in by_block) / len(by_block) for block in common]
 
 
-def _interval(shift: Shift, ratios: Sequence[Changed], confidence: float) -> Interval:
+def _interval(shift: Shift, ratios: Sequence[JudgedChange], confidence: float) -> Interval:
     """Return the interval of a change, wider for dependent blocks and for the steps of clocks."""
     effects = [effect for one in ratios for effect in (one.change.before, one.change.after)]
     wider = max(effect.widened for effect in effects)
@@ -146,7 +146,7 @@ def _interval(shift: Shift, ratios: Sequence[Changed], confidence: float) -> Int
     return Interval(math.exp(low), math.exp(min(high, 700.0)), "student-t", confidence)
 
 
-def _flattered(changes: Sequence[Changed]) -> frozenset[VerdictWord]:
+def _flattered(changes: Sequence[JudgedChange]) -> frozenset[VerdictWord]:
     """Return the directions that lost cells may have caused: slow cells may be what fails."""
     lost = {
         (when, flag.kind)

@@ -17,7 +17,7 @@ from tare.analysis.effects.verdict import LEVEL
 from tare.analysis.statistics.logratio import deviation
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.meta_analysis import (
-    Together,
+    PooledEffect,
     mean_shift,
     rank_shift,
     seldom_shift,
@@ -123,7 +123,7 @@ class Pooled:
     """One effect pooled over several runs, as ratios."""
 
     effects: tuple[Effect, ...]
-    together: Together
+    together: PooledEffect
 
     @property
     def key(self) -> Key:
@@ -268,7 +268,7 @@ def pooled(comparisons: Sequence[Comparison], confidence: float) -> tuple[Pooled
     )
 
 
-def _pool(effects: Sequence[Effect], confidence: float) -> Together:
+def _pool(effects: Sequence[Effect], confidence: float) -> PooledEffect:
     logs = [[math.log(block.value) for block in effect.block_effects] for effect in effects]
     means = [math.fsum(values) / len(values) for values in logs]
     errors = [deviation(values) / math.sqrt(len(values)) for values in logs]

@@ -28,7 +28,7 @@ LEAST_RUNS = 4
 
 
 @dataclass(frozen=True)
-class Repeats:
+class RepeatedEffect:
     """One effect over several runs of one set-up.
 
     Args:
@@ -57,10 +57,10 @@ class RunVariation:
 
     share: float = USUAL
     asked: bool = False
-    repeats: Mapping[tuple[Key, str], Repeats] = field(default_factory=dict)
+    repeats: Mapping[tuple[Key, str], RepeatedEffect] = field(default_factory=dict)
     source: str = ""
 
-    def known(self, change: Change) -> Repeats | None:
+    def known(self, change: Change) -> RepeatedEffect | None:
         """Return the repeated runs of a change's effect; None where they are too few."""
         found = self.repeats.get((change.key, change.arm))
         usable = found is not None and len(found.effects) >= LEAST_RUNS
@@ -132,7 +132,7 @@ def repeated_runs(comparisons: Sequence[Comparison], source: str) -> RunVariatio
     for name, runs in found.items():
         effects, values, ratios, blocks = zip(*runs, strict=True)
         if len(set(ratios)) == 1:
-            repeats[name] = Repeats(effects, values, ratios[0], max(blocks))
+            repeats[name] = RepeatedEffect(effects, values, ratios[0], max(blocks))
     return RunVariation(repeats=repeats, source=source)
 
 

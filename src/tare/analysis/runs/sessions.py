@@ -18,7 +18,7 @@ from tare.analysis.data.grouping import Block, BlockId, Measured
 from tare.analysis.data.rundata import RunData
 from tare.analysis.effects.estimates import Pair, pair_up
 from tare.analysis.effects.results import Key
-from tare.analysis.effects.stopping import Value
+from tare.analysis.effects.stopping import StoppingValue
 from tare.events.session_progress import SessionResult
 
 B = TypeVar("B", bound=Hashable)
@@ -138,8 +138,8 @@ def by_round(of_blocks: Iterable[tuple[B, T]], rounds: Mapping[B, B]) -> dict[B,
 
 
 def values_in_rounds(
-    values: Iterable[Value], sessions: Sequence[SessionResult]
-) -> tuple[list[Value], int]:
+    values: Iterable[StoppingValue], sessions: Sequence[SessionResult]
+) -> tuple[list[StoppingValue], int]:
     """Return values with their round instead of their block, and the number of rounds.
 
     Args:

@@ -16,7 +16,7 @@ from tare.analysis.effects.comparison import Comparison
 from tare.analysis.effects.results import Effect
 from tare.analysis.runs.sessions import InSessions, by_round, in_sessions
 from tare.analysis.statistics.logratio import deviation
-from tare.analysis.statistics.meta_analysis import Together, together
+from tare.analysis.statistics.meta_analysis import PooledEffect, together
 from tare.events.session_progress import SessionResult
 
 LEAST_BLOCKS = 2
@@ -36,7 +36,7 @@ class OverHosts:
 
     effect: Effect
     ratios: Mapping[str, float]
-    together: Together
+    together: PooledEffect
     share: float
 
 

@@ -18,7 +18,7 @@ from tare.analysis.data.series_file import read_pieces, read_series
 from tare.analysis.effects.results import Flag, Interval
 from tare.analysis.series.series_data import Quantile, SeriesKey, SeriesSummary
 from tare.analysis.series.steadiness import steady_flags
-from tare.analysis.statistics.dependence import Share, share_ends, size_of, size_over_boots
+from tare.analysis.statistics.dependence import SharePrecision, share_ends, size_of, size_over_boots
 from tare.analysis.statistics.dip import two_humped
 from tare.analysis.statistics.histogram import Counter, Histogram, coarsened, merge, thin
 from tare.analysis.statistics.pareto import tail_beyond
@@ -129,7 +129,9 @@ def _ends_over_boots(
     )
 
 
-def _ends(samples: Histogram, q: float, known: Share, confidence: float) -> tuple[float, float]:
+def _ends(
+    samples: Histogram, q: float, known: SharePrecision, confidence: float
+) -> tuple[float, float]:
     low, high = share_ends(q, known, confidence)
     total = samples.total
     first, last = math.floor(low * total), math.ceil(high * total)

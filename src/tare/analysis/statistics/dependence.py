@@ -27,7 +27,7 @@ _C = 2.0
 """From Politis & White: correlations within two standard errors count as zero."""
 
 
-class Share(NamedTuple):
+class SharePrecision(NamedTuple):
     """The precision of an estimated share.
 
     Args:
@@ -104,7 +104,7 @@ def mean_variance(values: ArrayLike) -> tuple[float, float]:
     return variance, max(1.0, n / length - 1)
 
 
-def size_of(shares: ArrayLike, share: float, samples: int) -> Share:
+def size_of(shares: ArrayLike, share: float, samples: int) -> SharePrecision:
     """Return the number of independent samples that would estimate a share as precisely.
 
     Args:
@@ -114,14 +114,14 @@ def size_of(shares: ArrayLike, share: float, samples: int) -> Share:
     """
     series = np.asarray(shares, dtype=np.float64)
     if series.size < LEAST_WINDOWS or not 0 < share < 1:
-        return Share(float(samples), math.inf)
+        return SharePrecision(float(samples), math.inf)
     variance, degrees = mean_variance(series)
     if variance <= 0:
-        return Share(float(samples), math.inf)
-    return Share(min(float(samples), share * (1 - share) / variance), degrees)
+        return SharePrecision(float(samples), math.inf)
+    return SharePrecision(min(float(samples), share * (1 - share) / variance), degrees)
 
 
-def share_ends(share: float, known: Share, confidence: float) -> tuple[float, float]:
+def share_ends(share: float, known: SharePrecision, confidence: float) -> tuple[float, float]:
     """Return the interval of a quantile as shares of the sample.
 
     This is Clopper & Pearson's interval with the effective number of independent samples, reduced
@@ -144,7 +144,7 @@ def share_ends(share: float, known: Share, confidence: float) -> tuple[float, fl
     return low, high
 
 
-def size_over_boots(shares: ArrayLike, samples: ArrayLike) -> Share:
+def size_over_boots(shares: ArrayLike, samples: ArrayLike) -> SharePrecision:
     """Return the number of independent samples that would estimate a share as well as boots do.
 
     Boots are clusters of samples: the variance of the whole share is the variance between boots
@@ -160,4 +160,4 @@ def size_over_boots(shares: ArrayLike, samples: ArrayLike) -> Share:
     apart = counts / total * (each - share)
     variance = float(apart @ apart) * boots / (boots - 1)
     size = share * (1 - share) / variance if variance > 0 else total
-    return Share(min(total, size), boots - 1.0)
+    return SharePrecision(min(total, size), boots - 1.0)

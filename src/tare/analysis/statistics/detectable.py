@@ -12,7 +12,7 @@ from tare.analysis.statistics.distributions import noncentral_t_cdf, student_qua
 from tare.analysis.statistics.logratio import t_quantile
 from tare.analysis.statistics.maxt import least_p
 from tare.analysis.statistics.moderation import prior_degrees
-from tare.analysis.statistics.sequential import Plan, spent
+from tare.analysis.statistics.sequential import LookPlan, spent
 
 Floats = NDArray[np.float64]
 
@@ -72,7 +72,7 @@ _SPREADS = 400
 
 
 def _critical(
-    blocks: int, tests: int, level: float, plan: Plan | None, dispersion: float = 0.0
+    blocks: int, tests: int, level: float, plan: LookPlan | None, dispersion: float = 0.0
 ) -> float:
     """Return the t from which on a difference is declared."""
     if plan is not None:
@@ -117,7 +117,7 @@ def power(
     level: float,
     *,
     margin: float = 0.0,
-    plan: Plan | None = None,
+    plan: LookPlan | None = None,
     dispersion: float = 0.0,
 ) -> float:
     """Return how likely a true difference is declared among so many metrics.
@@ -171,7 +171,7 @@ def detectable(
     wanted: float = POWER,
     *,
     margin: float = 0.0,
-    plan: Plan | None = None,
+    plan: LookPlan | None = None,
     dispersion: float = 0.0,
 ) -> float:
     """Return the least difference that is declared with the wanted power; infinite if none is.

@@ -19,7 +19,7 @@ MOST_VALUES = 2000
 LEVEL = 0.01
 
 
-class Humps(NamedTuple):
+class DipTest(NamedTuple):
     """The dip statistic, its p-value, and whether two humps are flagged."""
 
     dip: float
@@ -27,7 +27,7 @@ class Humps(NamedTuple):
     flagged: bool
 
 
-def two_humped(values: ArrayLike, level: float = LEVEL, step: float = 0.0) -> Humps:
+def two_humped(values: ArrayLike, level: float = LEVEL, step: float = 0.0) -> DipTest:
     """Test whether values have more than one hump.
 
     More than 2000 values are thinned to 2000 evenly spaced quantiles: humps that are too small to
@@ -41,10 +41,10 @@ def two_humped(values: ArrayLike, level: float = LEVEL, step: float = 0.0) -> Hu
     """
     given = np.asarray(values, dtype=np.float64)
     if given.size < LEAST_VALUES:
-        return Humps(0.0, 1.0, False)
+        return DipTest(0.0, 1.0, False)
     sample = np.sort(given)
     if sample[0] == sample[-1]:
-        return Humps(0.0, 1.0, False)
+        return DipTest(0.0, 1.0, False)
     # Loading it takes longer than most tests, and most values are too few to need it.
     from diptest import diptest
 
@@ -53,7 +53,7 @@ def two_humped(values: ArrayLike, level: float = LEVEL, step: float = 0.0) -> Hu
         shares = (np.arange(MOST_VALUES) + 0.5) / MOST_VALUES
         sample = np.quantile(sample, shares)
     dip, p = diptest(sample)
-    return Humps(float(dip), float(p), bool(p < level))
+    return DipTest(float(dip), float(p), bool(p < level))
 
 
 def _spread_ties(ordered: np.ndarray, step: float = 0.0) -> np.ndarray:

@@ -25,7 +25,7 @@ LEAST_VALUES = 8
 """The least values; with fewer, no order has p < 0.05."""
 
 
-class Change(NamedTuple):
+class ChangePoint(NamedTuple):
     """A position at which a sequence changes.
 
     Args:
@@ -39,7 +39,7 @@ class Change(NamedTuple):
     p: float
 
 
-def changes_of(values: ArrayLike, level: float = 0.05, seed: int = 0) -> tuple[Change, ...]:
+def changes_of(values: ArrayLike, level: float = 0.05, seed: int = 0) -> tuple[ChangePoint, ...]:
     """Return the changes of a family of sequences, by sequence and place.
 
     Args:
@@ -48,7 +48,7 @@ def changes_of(values: ArrayLike, level: float = 0.05, seed: int = 0) -> tuple[C
         seed: Seed of the shuffles.
     """
     rows = np.asarray(values, dtype=np.float64)
-    found: list[Change] = []
+    found: list[ChangePoint] = []
     parts = [(0, rows.shape[1], tuple(range(rows.shape[0])))]
     while parts:
         start, end, members = parts.pop()
@@ -58,14 +58,14 @@ def changes_of(values: ArrayLike, level: float = 0.05, seed: int = 0) -> tuple[C
         splits: dict[int, list[int]] = {}
         for member, place, p in zip(members, *here, strict=True):
             if p < level:
-                found.append(Change(member, start + int(place), float(p)))
+                found.append(ChangePoint(member, start + int(place), float(p)))
                 splits.setdefault(start + int(place), []).append(member)
         for place, of_place in splits.items():
             parts += [(start, place, tuple(of_place)), (place, end, tuple(of_place))]
     return tuple(sorted(_placed_again(rows, found)))
 
 
-def _placed_again(rows: Floats, found: Sequence[Change]) -> list[Change]:
+def _placed_again(rows: Floats, found: Sequence[ChangePoint]) -> list[ChangePoint]:
     """Return each change at the best position between its neighbours.
 
     The first of several was found in all values, including those beyond the next change.

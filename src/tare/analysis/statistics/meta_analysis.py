@@ -21,7 +21,7 @@ class Shift(NamedTuple):
     high: float
 
 
-class Together(NamedTuple):
+class PooledEffect(NamedTuple):
     """The pooled effect of several runs.
 
     Args:
@@ -125,7 +125,7 @@ def _depth(first: int, second: int, confidence: float) -> int:
     return int(np.searchsorted(chances, (1 - confidence) / 2, side="right"))
 
 
-def together(effects: Sequence[float], errors: Sequence[float], confidence: float) -> Together:
+def together(effects: Sequence[float], errors: Sequence[float], confidence: float) -> PooledEffect:
     """Return a random-effects mean of several runs.
 
     The variance between runs is DerSimonian & Laird's (1986), the interval Hartung & Knapp's
@@ -140,7 +140,7 @@ def together(effects: Sequence[float], errors: Sequence[float], confidence: floa
     variances = np.maximum(variances, 1e-18)
     runs = y.size
     if runs < 2:
-        return Together(float(y.mean()), -math.inf, math.inf, 0.0, 0.0)
+        return PooledEffect(float(y.mean()), -math.inf, math.inf, 0.0, 0.0)
     weights = 1 / variances
     common = float((weights * y).sum() / weights.sum())
     spread = float((weights * (y - common) ** 2).sum())
@@ -152,4 +152,4 @@ def together(effects: Sequence[float], errors: Sequence[float], confidence: floa
     found = float((weights * (y - mean) ** 2).sum()) / (runs - 1)
     error = math.sqrt(max(found, 1.0) / float(weights.sum()))
     half = t_quantile(confidence, runs - 1) * error
-    return Together(mean, mean - half, mean + half, math.sqrt(between), inconsistency)
+    return PooledEffect(mean, mean - half, mean + half, math.sqrt(between), inconsistency)

@@ -71,7 +71,7 @@ class Threshold(NamedTuple):
     high: float
 
 
-class Level(NamedTuple):
+class ReturnLevel(NamedTuple):
     """A value that one sample in ``one_in`` exceeds, with its interval."""
 
     one_in: float
@@ -91,7 +91,7 @@ class Tail(NamedTuple):
         reason: Why there are no levels.
     """
 
-    levels: tuple[Level, ...]
+    levels: tuple[ReturnLevel, ...]
     thresholds: tuple[Threshold, ...]
     chosen: int | None
     misses: float | None
@@ -252,7 +252,7 @@ def _as_many_beyond(expected: float) -> int:
     return boots
 
 
-def _not_below(level: Level, greatest: Sequence[float], total: int) -> Level:
+def _not_below(level: ReturnLevel, greatest: Sequence[float], total: int) -> ReturnLevel:
     """Return a level whose interval is not below the samples.
 
     Its upper end is at least the greatest sample. Its lower end is at least the value that more
@@ -260,12 +260,12 @@ def _not_below(level: Level, greatest: Sequence[float], total: int) -> Level:
     """
     low = max(level.low, greatest[_as_many_beyond(total / level.one_in)])
     high = max(level.high, greatest[0])
-    return Level(level.one_in, min(max(level.value, low), high), low, high)
+    return ReturnLevel(level.one_in, min(max(level.value, low), high), low, high)
 
 
 def _level_over_all(
     fits: Sequence[_Fit], laws: Sequence[_Law], one_in: float, confidence: float
-) -> Level:
+) -> ReturnLevel:
     """Return a level with the interval over all admissible thresholds and laws.
 
     The first fit is the chosen one. A higher threshold is admissible if its own interval spans no
@@ -276,9 +276,9 @@ def _level_over_all(
     for law in laws:
         logs = law.beyond(1 / one_in)
         error, centre = _error(logs, confidence), float(logs[0])
-        every.append(Level(one_in, *(math.exp(centre + e) for e in (0.0, -error, error))))
+        every.append(ReturnLevel(one_in, *(math.exp(centre + e) for e in (0.0, -error, error))))
     low, high = min(level.low for level in every), max(level.high for level in every)
-    return Level(one_in, every[0].value, low, high)
+    return ReturnLevel(one_in, every[0].value, low, high)
 
 
 def _fits(boots: Sequence[Histogram]) -> list[_Fit]:
@@ -398,8 +398,8 @@ def _miss_allowed(apart: Floats) -> float:
     return min(max(_error(apart, AGREE), math.log1p(MISSES_MOST)), NEVER_BY)
 
 
-def _level(fit: _Fit, one_in: float, confidence: float) -> Level:
+def _level(fit: _Fit, one_in: float, confidence: float) -> ReturnLevel:
     logs = np.log(fit.beyond(1 / one_in))
     error = _error(logs, confidence)
     low, value, high = (fit.at + math.exp(float(logs[0]) + e) for e in (-error, 0.0, error))
-    return Level(one_in, value, low, high)
+    return ReturnLevel(one_in, value, low, high)

@@ -20,7 +20,7 @@ MOST_BLOCKS = 100_000
 
 
 @dataclass(frozen=True)
-class Repeats:
+class RepeatAdvice:
     """The advice from a pilot.
 
     Args:
@@ -71,7 +71,7 @@ def choose_repeats(
     confidence: float = 0.95,
     most: int = 100,
     least_blocks: int = 8,
-) -> Repeats:
+) -> RepeatAdvice:
     """Return the repeats that reach a precision in the least time.
 
     rᵢ = √(cᵢ₊₁ ÷ cᵢ · T²ᵢ ÷ T²ᵢ₊₁), rounded up: a level is worth repeating as far as it is noisy
@@ -96,12 +96,12 @@ def choose_repeats(
         raise ValueError(f"{len(variances)} levels need as many costs, each above 0 s")
     per_level = tuple(_repeats_of(i, variances, costs, most) for i in range(len(variances) - 1))
     if half_width is None:
-        return Repeats(per_level, None, variances, None, None)
+        return RepeatAdvice(per_level, None, variances, None, None)
     spread = _block_variance(variances, per_level)
     blocks = _blocks_for(spread, half_width, confidence, least_blocks)
     price = _price(costs, per_level)
     reached = _reach(spread, blocks, confidence)
-    return Repeats(per_level, blocks, variances, reached, blocks * price)
+    return RepeatAdvice(per_level, blocks, variances, reached, blocks * price)
 
 
 def _repeats_of(level: int, variances: tuple[float, ...], costs: np.ndarray, most: int) -> int:

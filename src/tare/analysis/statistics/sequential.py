@@ -39,7 +39,7 @@ _SLACK = np.float32(1e-6)
 """Statistics that are equal in exact arithmetic must count as equal."""
 
 
-class Plan(NamedTuple):
+class LookPlan(NamedTuple):
     """The blocks between which a run stops, as its study fixes them.
 
     Args:

@@ -21,7 +21,7 @@ from typing_extensions import TypedDict
 
 from tare.analysis.data.rundata import SUBJECT, RunData
 from tare.analysis.effects.results import Interval, Key
-from tare.analysis.topics.unit_cost import Work, mean_over_blocks, work_of
+from tare.analysis.topics.unit_cost import CellWork, mean_over_blocks, work_of
 from tare.events.cell_facts import Amount
 
 PROBE = "energy"
@@ -140,7 +140,7 @@ def energy_costs(
             recorded = _read(facts)
             for reason in _missing(recorded):
                 missing.setdefault(reason, {})[cell.arm] = None
-            for each in work.get(cell.cell) or [Work("", "", 0.0)]:
+            for each in work.get(cell.cell) or [CellWork("", "", 0.0)]:
                 key = Key(cell.scenario, cell.workload, cell.parameters, SUBJECT, each.metric)
                 units[key] = each.unit
                 for meter, reading in _readings(recorded):
@@ -220,7 +220,7 @@ def _meter_of(domain: str) -> str:
     return MEMORY if part == "dram" else "" if part else PROCESSORS
 
 
-def _take(group: _Group, block: tuple[str, int], reading: _Reading, done: Work) -> None:
+def _take(group: _Group, block: tuple[str, int], reading: _Reading, done: CellWork) -> None:
     group.readings.append(reading)
     group.blocks.add(block)
     if done.value > 0 and (reading.uncertainty is None or reading.uncertainty < 1):

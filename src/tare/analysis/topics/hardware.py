@@ -18,7 +18,7 @@ LINE_BYTES = 64
 
 
 @dataclass(frozen=True)
-class Counted:
+class CellHardware:
     """What was counted in one arm, scenario and workload: means over cells.
 
     Args:
@@ -55,7 +55,7 @@ class Counted:
     by_host_missing: str = ""
 
 
-def counted(runs: Sequence[RunData]) -> tuple[Counted, ...]:
+def counted(runs: Sequence[RunData]) -> tuple[CellHardware, ...]:
     """Return what was counted, in the order in which cells came; empty if nothing was asked."""
     found: dict[tuple[str, str, str, str], list[CellFacts]] = {}
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
@@ -68,14 +68,16 @@ def counted(runs: Sequence[RunData]) -> tuple[Counted, ...]:
     return tuple(_counted(key, each, key[0] in emulated) for key, each in found.items())
 
 
-def _counted(key: tuple[str, str, str, str], facts: Sequence[CellFacts], emulated: bool) -> Counted:
+def _counted(
+    key: tuple[str, str, str, str], facts: Sequence[CellFacts], emulated: bool
+) -> CellHardware:
     counts: list[HardwareCounts] = [each.get("hardware", {}) for each in facts]
     moved: list[HardwareCounts] = [each.get("host_memory", {}) for each in facts]
     by_host = [each.get("host_hardware", {}) for each in facts]
     own: list[HardwareCounts] = [each.get(SUBJECT, {}) for each in by_host]
     others = [[counts for role, counts in each.items() if role != SUBJECT] for each in by_host]
     misses = _mean(counts, "llc_misses", "seconds")
-    return Counted(
+    return CellHardware(
         *(key[0], emulated, *key[1:]),
         cells=len(counts),
         misses_per_s=misses,

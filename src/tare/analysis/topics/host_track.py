@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.events.host_schedule import IDLE, HostEvent, Left, Vector
+from tare.events.host_schedule import IDLE, HostEvent, SwitchReason, Vector
 
 CauseKind = Literal[
     "preempted",
@@ -136,7 +136,7 @@ Columns = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Names:
+class ThreadNames:
     """The names of threads and interrupts.
 
     Args:
@@ -170,7 +170,7 @@ class Names:
         return Cause("timer interrupt" if "timer" in device else "other interrupt", device)
 
 
-def follow(columns: Columns, threads: Sequence[int], names: Names) -> Track | None:
+def follow(columns: Columns, threads: Sequence[int], names: ThreadNames) -> Track | None:
     """Follow the thread out of ``threads`` that ran longest.
 
     A machine with several virtual CPUs measures on one of them, and that one never rests.
@@ -188,7 +188,7 @@ def follow(columns: Columns, threads: Sequence[int], names: Names) -> Track | No
     return best if best is not None and best.running_ns > 0 else None
 
 
-def track_thread(columns: Columns, thread: int, names: Names) -> Track:
+def track_thread(columns: Columns, thread: int, names: ThreadNames) -> Track:
     """Return what the host did to ``thread``; see :func:`follow`."""
     follower = _Follower(thread, names)
     rows = zip(
@@ -204,7 +204,7 @@ def track_thread(columns: Columns, thread: int, names: Names) -> Track:
 
 
 class _Follower:
-    def __init__(self, thread: int, names: Names) -> None:
+    def __init__(self, thread: int, names: ThreadNames) -> None:
         self.episodes: list[Episode] = []
         self.running_ns = 0
         self.missed = 0
@@ -239,7 +239,7 @@ class _Follower:
             self._waiting.pop(who, None)
             if other in self._helpers:
                 self._waiting.pop(other, None)
-                if left == Left.READY:
+                if left == SwitchReason.READY:
                     self._waiting[other] = cpu
         elif kind == HostEvent.WAKEUP:
             # A wake-up does not show which thread runs, so it can only end a wait.
@@ -274,7 +274,7 @@ class _Follower:
                 # What is handled when the thread leaves ends with the switch.
                 self._end_interrupts(time_ns)
             self._cpu, self._since = cpu, time_ns
-            self._ready, self._stopped = left == Left.READY, left == Left.STOPPED
+            self._ready, self._stopped = left == SwitchReason.READY, left == SwitchReason.STOPPED
             self._woken = False
         elif cpu == self._cpu:
             self._absent(time_ns)

@@ -12,7 +12,7 @@ from tare.events.results import CellResult
 
 
 @dataclass(frozen=True)
-class Counted:
+class ReportedFigure:
     """One figure of an arm's hypervisor in one scenario, or that it reported none.
 
     Args:
@@ -61,7 +61,7 @@ def counts_by_hypervisors(run: RunData) -> Iterator[HypervisorCount]:
                 yield HypervisorCount(cell, found, figure)
 
 
-def counted_by_hypervisors(runs: Sequence[RunData]) -> tuple[Counted, ...]:
+def counted_by_hypervisors(runs: Sequence[RunData]) -> tuple[ReportedFigure, ...]:
     """Return what hypervisors counted, scenario by scenario and arm by arm; empty if none did.
 
     If any arm's did, every arm has a row: no report is not the same as zeros.
@@ -86,17 +86,19 @@ def counted_by_hypervisors(runs: Sequence[RunData]) -> tuple[Counted, ...]:
         for arm in arms
         if (scenario, arm) in counts
         for row in _rows(
-            Counted(scenario, arm, arm in emulated, counts[scenario, arm]),
+            ReportedFigure(scenario, arm, arm in emulated, counts[scenario, arm]),
             reported.get((scenario, arm), {}),
         )
     )
 
 
-def _rows(of: Counted, reported: dict[tuple[str, ...], list[HypervisorCount]]) -> Iterator[Counted]:
+def _rows(
+    of: ReportedFigure, reported: dict[tuple[str, ...], list[HypervisorCount]]
+) -> Iterator[ReportedFigure]:
     if not reported:
         yield of
     for (name, words, source, each, unit), found in reported.items():
-        yield Counted(
+        yield ReportedFigure(
             of.scenario,
             of.arm,
             of.emulated,

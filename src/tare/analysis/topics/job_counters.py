@@ -9,7 +9,7 @@ from typing import Literal
 
 from tare.analysis.statistics.logratio import mean_interval
 from tare.analysis.topics.job_phases import SLAVE
-from tare.analysis.topics.monitoring import Monitor, Track
+from tare.analysis.topics.monitoring import CounterTrack, Monitor
 
 Whose = Literal["machines", "host"]
 """Whose counters: those of the machines that hold data and run tasks, or their host's."""
@@ -87,7 +87,7 @@ def value_of(monitor: Monitor, quantity: str, whose: Whose, step: str) -> float 
     return fmean(means) if means else None
 
 
-def tracks_of(monitor: Monitor, whose: Whose) -> tuple[Track, ...]:
+def tracks_of(monitor: Monitor, whose: Whose) -> tuple[CounterTrack, ...]:
     """Return the tracks of a cluster's slaves, or of their hosts."""
     if whose == "host":
         return monitor.hosts
@@ -107,7 +107,9 @@ def _stretches(monitor: Monitor, step: str) -> list[tuple[float, float]]:
     ]
 
 
-def _mean(track: Track, quantity: str, within: Sequence[tuple[float, float]]) -> float | None:
+def _mean(
+    track: CounterTrack, quantity: str, within: Sequence[tuple[float, float]]
+) -> float | None:
     """Return the mean over time, each interval weighted by how much of it is in a stretch."""
     values = _values(track, quantity)
     begins = (0.0, *track.time_s)
@@ -118,7 +120,7 @@ def _mean(track: Track, quantity: str, within: Sequence[tuple[float, float]]) ->
     return whole / weight if weight > 0 else None
 
 
-def _values(track: Track, quantity: str) -> Sequence[float] | None:
+def _values(track: CounterTrack, quantity: str) -> Sequence[float] | None:
     kind, _, state = quantity.rpartition("-")
     if state != USED:
         return track.values.get(quantity)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tare.analysis.data.rundata import RunData
 from tare.analysis.topics.cores import apart, together
-from tare.analysis.topics.monitoring import Monitor, Phase, Track, monitors
+from tare.analysis.topics.monitoring import CounterTrack, Monitor, Phase, monitors
 from tare.events.cell_facts import JobFacts
 from tare.events.results import CellResult
 
@@ -169,7 +169,7 @@ def use_of(monitor: Monitor, phase: Phase) -> PhaseUse:
     )
 
 
-def _share_of_own_cpus(track: Track, cpus: frozenset[int]) -> Track:
+def _share_of_own_cpus(track: CounterTrack, cpus: frozenset[int]) -> CounterTrack:
     """Return a track whose shares are of a machine's own CPUs, if it is bound to some.
 
     A process of the host sees counters of all the host's CPUs, and may use only a few of them.
@@ -179,7 +179,7 @@ def _share_of_own_cpus(track: Track, cpus: frozenset[int]) -> Track:
     return replace(track, values={**track.values, **own})
 
 
-def _within(track: Track, phase: Phase, quantities: Sequence[str]) -> float | None:
+def _within(track: CounterTrack, phase: Phase, quantities: Sequence[str]) -> float | None:
     """Return the mean of some counters' sum in a phase; None with too few samples of them."""
     inside = [
         place

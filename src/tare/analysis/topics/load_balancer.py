@@ -44,7 +44,7 @@ _FIGURES = re.compile(r"[0-9.]+")
 
 
 @dataclass(frozen=True)
-class Spent:
+class OwnerTime:
     """CPU time of one owner on the host, or of one kind in the machine.
 
     Args:
@@ -66,7 +66,7 @@ class Spent:
 
 
 @dataclass(frozen=True)
-class Through:
+class Throughput:
     """What one arm let through, of objects of one size.
 
     Args:
@@ -122,7 +122,7 @@ class Through:
     bandwidth: float
     cpu_s: float | None
     lost: Loss | None
-    spent: tuple[Spent, ...]
+    spent: tuple[OwnerTime, ...]
     blocks: int
     family: str = ""
     cpus: int = 0
@@ -182,7 +182,7 @@ class Through:
         return (1.0, 1.0) if inside and self.blocks > 1 else None
 
     @property
-    def busiest(self) -> Spent | None:
+    def busiest(self) -> OwnerTime | None:
         """The owner of most of the host's CPU time, idle CPUs left out."""
         busy = [each for each in self.spent if each.where == HOST and each.who != IDLE]
         return max(busy, key=lambda each: each.share, default=None)
@@ -190,7 +190,7 @@ class Through:
 
 def through(
     runs: Sequence[RunData], arms: Sequence[str], baseline: str, confidence: float
-) -> tuple[Through, ...]:
+) -> tuple[Throughput, ...]:
     """Return what each arm let through, by size.
 
     Args:
@@ -267,13 +267,13 @@ def _throughput_of(
     of: tuple[str, str, str, bool, int],
     cells: Sequence[ProxiedCell],
     lost: Loss | None,
-) -> Through:
+) -> Throughput:
     scenario, workload, arm, emulated, size = of
     straight = [each.values.get("straight", 0.0) for each in cells]
     wires = [(each.block, wire) for each in cells if (wire := _wire(each.values)) is not None]
     latencies = [each.values.get(OFFERED, 0.0) for each in cells]
     at_once = [each.values["concurrency"] for each in cells if "concurrency" in each.values]
-    return Through(
+    return Throughput(
         scenario=scenario,
         workload=workload,
         arm=arm,
@@ -339,7 +339,7 @@ def _faults(cells: Sequence[ProxiedCell]) -> dict[str, int]:
     return found
 
 
-def _spent(cells: Sequence[ProxiedCell]) -> tuple[Spent, ...]:
+def _spent(cells: Sequence[ProxiedCell]) -> tuple[OwnerTime, ...]:
     sums: dict[tuple[str, str], list[float]] = {}
     named: dict[str, dict[str, None]] = {}
     shares: defaultdict[tuple[str, str], list[tuple[tuple[str, int], float]]] = defaultdict(list)
@@ -358,7 +358,7 @@ def _spent(cells: Sequence[ProxiedCell]) -> tuple[Spent, ...]:
                 cycles[str(row["where"]), who] += float(row["cycles"]) / len(cells)
     known = all(each.account.get("cycles_per_s") for each in cells)
     found = [
-        Spent(
+        OwnerTime(
             where,
             f"{who}: {', '.join(named[who])}" if named[who] else who,
             share,

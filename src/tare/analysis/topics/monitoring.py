@@ -76,7 +76,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Track:
+class CounterTrack:
     """One computer's counters over one cell.
 
     Args:
@@ -118,7 +118,7 @@ class Monitor:
     workload: str
     parameters: str
     emulated: bool
-    tracks: tuple[Track, ...]
+    tracks: tuple[CounterTrack, ...]
     phases: tuple[Phase, ...] = ()
     bound: Mapping[str, frozenset[int]] = field(default_factory=dict)
     own: Mapping[str, frozenset[int]] = field(default_factory=dict)
@@ -130,13 +130,13 @@ class Monitor:
         return max(track.time_s[-1] for track in self.tracks)
 
     @property
-    def hosts(self) -> tuple[Track, ...]:
+    def hosts(self) -> tuple[CounterTrack, ...]:
         """The tracks of hosts, that of the arm's own first."""
         found = [track for track in self.tracks if is_host(track.role)]
         return tuple(sorted(found, key=lambda track: track.role))
 
     @property
-    def machines(self) -> tuple[Track, ...]:
+    def machines(self) -> tuple[CounterTrack, ...]:
         """The tracks of machines."""
         return tuple(track for track in self.tracks if not is_host(track.role))
 
@@ -144,7 +144,7 @@ class Monitor:
         """Return the CPUs of a host that machines were bound to."""
         return self.bound.get(role, frozenset())
 
-    def track(self, role: str) -> Track | None:
+    def track(self, role: str) -> CounterTrack | None:
         """Return the track of ``role``, if it was recorded."""
         return next((track for track in self.tracks if track.role == role), None)
 
@@ -152,7 +152,7 @@ class Monitor:
 @dataclass
 class _Found:
     cell: CellResult
-    tracks: list[Track] = field(default_factory=list)
+    tracks: list[CounterTrack] = field(default_factory=list)
 
 
 def monitors(runs: Iterable[RunData]) -> tuple[Monitor, ...]:
@@ -215,7 +215,7 @@ def _monitor(
     )
 
 
-def _grouped(track: Track, bound: frozenset[int]) -> Track:
+def _grouped(track: CounterTrack, bound: frozenset[int]) -> CounterTrack:
     """Return a host's track with the CPUs that machines are bound to apart from the others."""
     mine, others = apart(track.cores, bound)
     if not is_host(track.role) or not mine or not others:
@@ -241,7 +241,7 @@ def missing_host(cell: CellResult) -> str:
     return cell.facts.get("host_counters", {}).get("reason") or ""
 
 
-def _read(entry: SeriesEntry, origin_ns: int | None) -> Track | None:
+def _read(entry: SeriesEntry, origin_ns: int | None) -> CounterTrack | None:
     try:
         table = read_series(entry)
         with understood(entry.path):
@@ -253,7 +253,7 @@ def _read(entry: SeriesEntry, origin_ns: int | None) -> Track | None:
 
 def track_of(
     role: str, columns: Mapping[str, Column], origin_ns: int | None = None
-) -> Track | None:
+) -> CounterTrack | None:
     """Return the rates between samples of counters; None with too few samples.
 
     Args:
@@ -275,7 +275,7 @@ def track_of(
     kept = ends > 0
     if not kept.any():
         return None
-    return Track(
+    return CounterTrack(
         role=role,
         time_s=tuple(ends[kept].tolist()),
         values={name: tuple(values[name][kept].tolist()) for name in QUANTITIES if name in values},

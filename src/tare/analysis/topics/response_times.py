@@ -31,7 +31,7 @@ _COLUMNS = ("time_ns", "completed", "failed", "mean_ns", "median_ns", "p99_ns", 
 
 
 @dataclass(frozen=True)
-class Step:
+class TimeStep:
     """The requests that were due within one interval.
 
     Args:
@@ -72,7 +72,7 @@ class Timeline:
     parameters: str
     emulated: bool
     interval_s: float
-    steps: tuple[Step, ...]
+    steps: tuple[TimeStep, ...]
     phases: tuple[Phase, ...] = ()
 
     @property
@@ -80,7 +80,7 @@ class Timeline:
         """When its last step ends."""
         return self.steps[-1].begin_s + self.interval_s
 
-    def within(self, phase: Phase) -> tuple[Step, ...]:
+    def within(self, phase: Phase) -> tuple[TimeStep, ...]:
         """Return the steps that are completely within a phase."""
         return tuple(
             step
@@ -88,7 +88,7 @@ class Timeline:
             if phase.begin_s <= step.begin_s and step.begin_s + self.interval_s <= phase.end_s
         )
 
-    def quiet(self) -> tuple[Step, ...]:
+    def quiet(self) -> tuple[TimeStep, ...]:
         """Return the steps that touch no phase, nor the moment after one."""
         return tuple(
             step
@@ -162,7 +162,9 @@ def _timeline(cell: CellResult, entry: SeriesEntry, emulated: frozenset[str]) ->
     if not np.all(np.diff(times) > 0):
         return None
     steps = tuple(
-        Step(begin * 1e-9, int(completed), int(failed), *(float(value) * 1e-9 for value in rest))
+        TimeStep(
+            begin * 1e-9, int(completed), int(failed), *(float(value) * 1e-9 for value in rest)
+        )
         for begin, completed, failed, *rest in zip(
             *(table[name].tolist() for name in _COLUMNS), strict=True
         )
@@ -288,7 +290,7 @@ def _interval(logs: Sequence[float], confidence: float) -> Interval | None:
     return Interval(math.exp(ends.low), math.exp(ends.high), "student-t", confidence)
 
 
-def _steps_of_phase(timeline: Timeline, name: str) -> tuple[Step, ...]:
+def _steps_of_phase(timeline: Timeline, name: str) -> tuple[TimeStep, ...]:
     if name == QUIET:
         return timeline.quiet()
     return tuple(
@@ -296,7 +298,7 @@ def _steps_of_phase(timeline: Timeline, name: str) -> tuple[Step, ...]:
     )
 
 
-def mean_of(steps: Sequence[Step]) -> float | None:
+def mean_of(steps: Sequence[TimeStep]) -> float | None:
     """Return the mean response time over steps, each counted by its requests; None without any."""
     weights = [max(1, step.completed) for step in steps if step.mean_s > 0]
     means = [step.mean_s for step in steps if step.mean_s > 0]

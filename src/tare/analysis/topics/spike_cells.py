@@ -11,7 +11,7 @@ import numpy as np
 from tare.analysis.data.parquet import STRANGE, UnreadableSeries
 from tare.analysis.data.rundata import RunData
 from tare.analysis.data.series_file import read_series
-from tare.analysis.topics.host_track import Cause, Episode, Names, Track, follow
+from tare.analysis.topics.host_track import Cause, Episode, ThreadNames, Track, follow
 from tare.analysis.topics.quota import THROTTLED, Quota, blame_quota
 from tare.analysis.topics.spikes import Gaps, Matched, Spike, blame_steal, match, settle_idle
 from tare.analysis.topics.stacks import (
@@ -283,7 +283,7 @@ def match_cell(
         host: The series ``host-sched``.
         logged: The series ``gaps``; None when there was no gap.
     """
-    names = Names(
+    names = ThreadNames(
         {int(thread): known for thread, known in facts["threads"].items()},
         {int(number): name for number, name in facts["irqs"].items()},
     )

@@ -32,7 +32,7 @@ Advice = Literal["change", "trade-off", "keep", "same", "undecided", "preliminar
 
 
 @dataclass(frozen=True)
-class Change:
+class SettingChange:
     """One setting and the value that replaces the default.
 
     Args:
@@ -81,7 +81,7 @@ class TuningEffect(OfMetric):
     emulated: bool
     key: Key
     metric: Metric
-    changes: tuple[Change, ...]
+    changes: tuple[SettingChange, ...]
     alone: bool
     ratio: float
     interval: Interval | None
@@ -105,7 +105,7 @@ class TuningEffect(OfMetric):
 
 
 @dataclass(frozen=True)
-class Switch:
+class SettingEffects:
     """All that is known of one change.
 
     Args:
@@ -119,7 +119,7 @@ class Switch:
     """
 
     arm: str
-    change: Change
+    change: SettingChange
     advice: Advice
     effects: tuple[TuningEffect, ...]
     interactions: tuple[TuningEffect, ...] = ()
@@ -143,7 +143,7 @@ class Tuning:
     """
 
     designs: Mapping[str, Design]
-    switches: tuple[Switch, ...]
+    switches: tuple[SettingEffects, ...]
     effects: tuple[TuningEffect, ...]
     unseparated: Mapping[str, tuple[str, ...]]
     confidence: float
@@ -296,9 +296,9 @@ def _effect(
     )
 
 
-def _changes(design: Design, term: Term) -> tuple[Change, ...]:
+def _changes(design: Design, term: Term) -> tuple[SettingChange, ...]:
     return tuple(
-        Change(
+        SettingChange(
             design.settings[factor].name,
             design.settings[factor].levels[0],
             design.settings[factor].levels[level],
@@ -396,9 +396,9 @@ def _switches(
     effects: Sequence[TuningEffect],
     skipped: Mapping[str, str],
     emulated: frozenset[str],
-) -> tuple[Switch, ...]:
+) -> tuple[SettingEffects, ...]:
     """Return one entry for each change, combined over the matrices that measured it."""
-    found: dict[tuple[str, str, str], Switch] = {}
+    found: dict[tuple[str, str, str], SettingEffects] = {}
     for design in designs.values():
         for factor, setting in enumerate(design.settings):
             for level in range(1, len(setting.levels)):
@@ -413,7 +413,7 @@ def _switches(
                     and any((c.setting, c.value) == identity[1:] for c in effect.changes)
                 ]
                 mains = tuple(effect for effect in own if len(effect.changes) == 1)
-                found[identity] = Switch(
+                found[identity] = SettingEffects(
                     arm=design.arm,
                     change=change,
                     advice=_advice(mains),

@@ -61,7 +61,7 @@ class _Group:
 
 
 @dataclass(frozen=True)
-class Work:
+class CellWork:
     """What a cell did, by one headline metric.
 
     Args:
@@ -99,7 +99,7 @@ def unit_costs(runs: Sequence[RunData], baseline: str, confidence: float) -> tup
         costed = [cell for cell in run.cells if cell.status == "ok" and "host_cost" in cell.facts]
         work = work_of(run) if costed else {}
         for cell in costed:
-            for done in work.get(cell.cell) or [Work("", "", 0.0)]:
+            for done in work.get(cell.cell) or [CellWork("", "", 0.0)]:
                 key = Key(cell.scenario, cell.workload, cell.parameters, SUBJECT, done.metric)
                 units[key] = done.unit
                 group = groups.setdefault(key, {}).setdefault(cell.arm, _Group())
@@ -120,23 +120,23 @@ def unit_costs(runs: Sequence[RunData], baseline: str, confidence: float) -> tup
     )
 
 
-def work_of(run: RunData) -> dict[str, list[Work]]:
+def work_of(run: RunData) -> dict[str, list[CellWork]]:
     """Return the headline metrics of each cell that count work: rates, or else durations."""
-    found: dict[str, list[Work]] = {}
+    found: dict[str, list[CellWork]] = {}
     for cell in run.counted:
         for role, metric, value in cell.observed:
             if role == SUBJECT and metric.headline and metric.kind == "typical" and value > 0:
-                work = Work(metric.name, metric.unit, value)
+                work = CellWork(metric.name, metric.unit, value)
                 found.setdefault(cell.result.cell, []).append(work)
     return {cell: _counting(work) for cell, work in found.items()}
 
 
-def _counting(work: Sequence[Work]) -> list[Work]:
+def _counting(work: Sequence[CellWork]) -> list[CellWork]:
     rates = [done for done in work if done.unit.endswith("/s")]
     return rates or [done for done in work if done.unit == "s"]
 
 
-def _take(group: _Group, cell: CellResult, done: Work) -> None:
+def _take(group: _Group, cell: CellResult, done: CellWork) -> None:
     cost = cell.facts["host_cost"]
     block = (cell.run, cell.block)
     group.blocks.add(block)

@@ -39,7 +39,7 @@ from tare.hosts.ledger import settings
 from tare.hosts.ledger.finding import words_of
 from tare.hosts.ledger.ledger import LAB, Entry, Ledger, LedgerInUse, all_ledgers
 from tare.hosts.ledger.nested import AFAR, entry_there
-from tare.hosts.ledger.undoing import PREFIX, Refused, Undo
+from tare.hosts.ledger.undoing import PREFIX, NotOwn, Undo
 from tare.hosts.trace import tracefs
 
 
@@ -47,7 +47,7 @@ async def _undo_path(host: Host, entry: Entry) -> str:
     path = PurePosixPath(str(entry.details["path"]))
     ours = any(part.startswith(PREFIX) for part in path.parts)
     if not path.is_absolute() or ".." in path.parts or not ours:
-        raise Refused(f"no part of the path is named {PREFIX}…")
+        raise NotOwn(f"no part of the path is named {PREFIX}…")
     if not await host.exists(Path(path)):
         return ""
     mounts = (await host.read("/proc/self/mountinfo")).decode().splitlines()
@@ -67,7 +67,7 @@ def _is_below(where: str, path: PurePosixPath) -> bool:
 async def _undo_mount(host: Host, entry: Entry) -> str:
     path = PurePosixPath(str(entry.details["path"]))
     if not path.is_absolute() or ".." in path.parts or not path.name.startswith(PREFIX):
-        raise Refused(f"it is not a directory named {PREFIX}…")
+        raise NotOwn(f"it is not a directory named {PREFIX}…")
     mounts = (await host.read("/proc/self/mountinfo")).decode().splitlines()
     if entry.boot != host.boot_id() or str(path) not in (line.split()[4] for line in mounts):
         return ""
@@ -84,14 +84,14 @@ _UNDOERS_OF_PATHS: Mapping[str, Undo] = {
 }
 
 
-class Left(str):
+class Leftover(str):
     """A sentence about something that still exists but should not."""
 
     __slots__ = ()
 
-    def after(self, words: str) -> Left:
+    def after(self, words: str) -> Leftover:
         """Return it with words before it."""
-        return Left(f"{words}{self}")
+        return Leftover(f"{words}{self}")
 
 
 class Going(str):
@@ -101,7 +101,7 @@ class Going(str):
 
 
 def _prefixed(words: str, sentence: str) -> str:
-    return sentence.after(words) if isinstance(sentence, Left) else f"{words}{sentence}"
+    return sentence.after(words) if isinstance(sentence, Leftover) else f"{words}{sentence}"
 
 
 OF_EVERY_HOST: Mapping[str, Undo] = MappingProxyType(
@@ -139,8 +139,8 @@ async def clean_all(
             hosts are one computer finds its own.
 
     Returns:
-        What was done and what was left, one sentence each, the latter as :class:`Left`; empty if
-            there was nothing. Resources of runs in progress are not left behind.
+        What was done and what was left, one sentence each, the latter as :class:`Leftover`; empty
+            if there was nothing. Resources of runs in progress are not left behind.
     """
     messages: list[str] = []
     for path in all_ledgers():
@@ -151,7 +151,7 @@ async def clean_all(
             if going and (path.stem == LAB or not report_running):
                 continue  # A lab is up, and `tare lab down` ends it.
             words = f"{path.stem}: left alone: {error}."
-            messages.append(Going(words) if going else Left(words))
+            messages.append(Going(words) if going else Leftover(words))
             continue
         try:
             if not ledger.open_entries():
@@ -170,13 +170,13 @@ async def _clean_afar(
     ledger: Ledger, undoers: Mapping[str, Undo], reach: Reach | None
 ) -> list[str]:
     if reach is None or ledger.reach is None:
-        return [Left(f"left alone: it lists what was made on {ledger.host}.")]
+        return [Leftover(f"left alone: it lists what was made on {ledger.host}.")]
     try:
         async with reach(ledger.reach) as host:
             did = await clean(host, ledger, undoers)
             return [_prefixed(f"{host.name}: ", sentence) for sentence in did]
     except (MachineFault, InputError) as error:
-        return [Left(f"left alone: {error}.")]
+        return [Leftover(f"left alone: {error}.")]
 
 
 async def clean(
@@ -191,7 +191,7 @@ async def clean(
         since: Skip entries before this number.
 
     Returns:
-        What was done and what was left, one sentence each, the latter as :class:`Left`.
+        What was done and what was left, one sentence each, the latter as :class:`Leftover`.
     """
     known = {**OF_EVERY_HOST, **undoers}
     messages: list[str] = []
@@ -206,19 +206,19 @@ async def clean(
             continue
         if entry.kind not in known:
             messages.append(
-                Left(
+                Leftover(
                     f"Could not undo {_words(entry)}: the extension that made it is not installed."
                 )
             )
             continue
         try:
             sentence = await known[entry.kind](host, entry)
-        except Refused as refusal:
-            messages.append(Left(f"Left {_words(entry)}: {refusal}."))
+        except NotOwn as refusal:
+            messages.append(Leftover(f"Left {_words(entry)}: {refusal}."))
             ledger.done(entry)
             continue
         except (OSError, MachineFault, InputError) as error:
-            messages.append(Left(f"Could not undo {_words(entry)}: {error}."))
+            messages.append(Leftover(f"Could not undo {_words(entry)}: {error}."))
             if machine and isinstance(error, MachineFault) and error.transient:
                 lost[machine] = 0
             continue
@@ -226,7 +226,7 @@ async def clean(
         if sentence:
             messages.append(sentence)
     return messages + [
-        Left(f"{count} more of {machine} were not tried; run `tare clean` when it is back.")
+        Leftover(f"{count} more of {machine} were not tried; run `tare clean` when it is back.")
         for machine, count in lost.items()
         if count
     ]
@@ -236,14 +236,14 @@ async def undo_unlisted(host: Host, entries: Iterable[Entry]) -> list[str]:
     """Undo resources that no ledger lists; see :func:`tare.hosts.ledger.finding.unlisted`.
 
     Returns:
-        What was done and what was left, one sentence each, the latter as :class:`Left`.
+        What was done and what was left, one sentence each, the latter as :class:`Leftover`.
     """
     messages: list[str] = []
     for entry in entries:
         try:
             sentence = await OF_EVERY_HOST[entry.kind](host, entry)
-        except (Refused, OSError, MachineFault, InputError) as error:
-            messages.append(Left(f"Could not remove {words_of(entry)}: {error}."))
+        except (NotOwn, OSError, MachineFault, InputError) as error:
+            messages.append(Leftover(f"Could not remove {words_of(entry)}: {error}."))
             continue
         # There is no sentence if it vanished with something else, such as the other end of a pair.
         messages.append(sentence or f"Gone: {words_of(entry)}.")
@@ -253,7 +253,7 @@ async def undo_unlisted(host: Host, entries: Iterable[Entry]) -> list[str]:
 async def undo_one(host: Host, entry: Entry) -> str:
     """Undo one entry of a kind in :data:`OF_EVERY_HOST`."""
     if entry.kind not in OF_EVERY_HOST:
-        raise Refused(f"there is no way to undo {entry.kind}")
+        raise NotOwn(f"there is no way to undo {entry.kind}")
     return await OF_EVERY_HOST[entry.kind](host, entry)
 
 

@@ -27,7 +27,7 @@ _DEPTH = 4
 
 
 @dataclass(frozen=True)
-class Places:
+class FileSystemRoot:
     """The root of a computer's file system; another one in tests."""
 
     root: Path = Path("/")
@@ -36,9 +36,9 @@ class Places:
         return self.root / path
 
 
-def unlisted(places: Places | None = None) -> tuple[Entry, ...]:
+def unlisted(places: FileSystemRoot | None = None) -> tuple[Entry, ...]:
     """Return unlisted resources as entries, in the order in which to undo them."""
-    places = Places() if places is None else places
+    places = FileSystemRoot() if places is None else places
     listed = _listed(places)
     found = (
         *_processes(places),
@@ -76,7 +76,7 @@ def _is_listed(name: object, listed: str) -> bool:
     return any(each in listed for each in own)
 
 
-def _listed(places: Places) -> str:
+def _listed(places: FileSystemRoot) -> str:
     """Return all that ledgers list: those of this state folder, and those that are open anywhere.
 
     A ledger that cannot be parsed is included as plain text.
@@ -96,7 +96,7 @@ def _listed(places: Places) -> str:
     return "\n".join(texts)
 
 
-def _open_ledgers(places: Places) -> Iterator[Path]:
+def _open_ledgers(places: FileSystemRoot) -> Iterator[Path]:
     for process in _numbered(places):
         with contextlib.suppress(OSError):
             for entry in (process / "fd").iterdir():
@@ -106,11 +106,11 @@ def _open_ledgers(places: Places) -> Iterator[Path]:
                         yield entry
 
 
-def _numbered(places: Places) -> list[Path]:
+def _numbered(places: FileSystemRoot) -> list[Path]:
     return sorted((places / "proc").glob("[0-9]*"))
 
 
-def _processes(places: Places) -> Iterator[_Found]:
+def _processes(places: FileSystemRoot) -> Iterator[_Found]:
     """Yield processes that Tare started and that outlived it."""
     mark = f"{TOKEN_VARIABLE}=".encode()
     for process in _numbered(places):
@@ -127,7 +127,7 @@ def _processes(places: Places) -> Iterator[_Found]:
             yield "process", "pid", process.name, more
 
 
-def _mounts(places: Places) -> Iterator[_Found]:
+def _mounts(places: FileSystemRoot) -> Iterator[_Found]:
     with contextlib.suppress(OSError):
         for line in reversed((places / "proc/self/mountinfo").read_text().splitlines()):
             fields = line.split()
@@ -136,7 +136,7 @@ def _mounts(places: Places) -> Iterator[_Found]:
                 yield "mount", "path", point, {"type": kind}
 
 
-def _loops(places: Places) -> Iterator[_Found]:
+def _loops(places: FileSystemRoot) -> Iterator[_Found]:
     for backing in sorted((places / "sys/block").glob("loop*/loop/backing_file")):
         with contextlib.suppress(OSError):
             path = backing.read_text().strip()
@@ -144,7 +144,7 @@ def _loops(places: Places) -> Iterator[_Found]:
                 yield "loop", "path", path, {}
 
 
-def _named(places: Places, kind: str, key: str, folder: str) -> Iterator[_Found]:
+def _named(places: FileSystemRoot, kind: str, key: str, folder: str) -> Iterator[_Found]:
     with contextlib.suppress(OSError):
         for each in sorted((places / folder).iterdir()):
             if not _is_own(each.name) or (kind == "directory" and not _is_own_folder(each)):
@@ -152,7 +152,7 @@ def _named(places: Places, kind: str, key: str, folder: str) -> Iterator[_Found]
             yield kind, key, each.name if key == "name" else str(each), {}
 
 
-def _groups(places: Places) -> Iterator[_Found]:
+def _groups(places: FileSystemRoot) -> Iterator[_Found]:
     """Yield Tare's topmost control groups in each hierarchy."""
     left = [(places / "sys/fs/cgroup", 0)]
     while left:

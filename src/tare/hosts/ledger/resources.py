@@ -150,7 +150,7 @@ def undo_resource(find: Callable[[Host, Mapping[str, Any]], Resource]) -> Undo:
 
     Args:
         find: Returns the resource that an entry's details name; raises
-            :class:`~tare.hosts.ledger.undoing.Refused` if its name is not one of Tare's.
+            :class:`~tare.hosts.ledger.undoing.NotOwn` if its name is not one of Tare's.
     """
 
     async def undo(host: Host, entry: Entry) -> str:

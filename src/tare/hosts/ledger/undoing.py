@@ -14,16 +14,16 @@ Undo = Callable[[Host, Entry], Awaitable[str]]
 """Undoes an entry; it may be called again.
 
 Returns one sentence about what was done, or an empty string if there was nothing to do. Raises
-:class:`Refused` if the entry does not name something of Tare's, and OSError, MachineFault or
+:class:`NotOwn` if the entry does not name something of Tare's, and OSError, MachineFault or
 InputError if it could not be undone.
 """
 
 
-class Refused(Exception):
+class NotOwn(Exception):
     """An entry names something that does not look like Tare's; the text says why."""
 
 
 def require_own(name: str) -> None:
-    """Raise :class:`Refused` unless the name is one that Tare gives."""
+    """Raise :class:`NotOwn` unless the name is one that Tare gives."""
     if not name.startswith(PREFIX):
-        raise Refused(f"its name does not start with {PREFIX}")
+        raise NotOwn(f"its name does not start with {PREFIX}")

@@ -17,9 +17,9 @@ from tare.hosts.address_pair import AddressPair
 from tare.hosts.contract import Completed, Host, Process
 from tare.hosts.leaving import Leaving
 from tare.hosts.ssh.options import SshOptions
-from tare.hosts.ssh.session import Session, SessionOpener, again
+from tare.hosts.ssh.session import HostSession, SessionOpener, again
 from tare.hosts.ssh.streams import Incoming, Outgoing
-from tare.hosts.ssh.wire import Ended
+from tare.hosts.ssh.wire import SessionEnded
 from tare.hosts.topology import (
     ask_kernel,
     now_usable,
@@ -63,10 +63,10 @@ class SshHost(Host):
     ) -> None:
         self.name = options.name
         self._tell = tell or (lambda _: None)
-        self._session: Session | None = None
+        self._session: HostSession | None = None
         self._opening = asyncio.Lock()
         self._sessions = SessionOpener(
-            self.name, lambda: Session(options, agent, self._tell, on_loss)
+            self.name, lambda: HostSession(options, agent, self._tell, on_loss)
         )
         if leaving is not None:
             leaving.note(self)
@@ -112,7 +112,7 @@ class SshHost(Host):
         if self._session is not None:
             await self._session.close()
 
-    async def _connected(self) -> Session:
+    async def _connected(self) -> HostSession:
         async with self._opening:
             if self._session is None or self._session.fault is not None:
                 session = await self._sessions.open()
@@ -128,14 +128,14 @@ class SshHost(Host):
                     self._topology = await self._look(session)
             return self._session
 
-    async def _look(self, session: Session) -> HostCpus:
+    async def _look(self, session: HostSession) -> HostCpus:
         shown = await self._run(session, show_topology(), None, None)
         try:
             return read_topology(await self._with_granted(session, shown))
         except ValueError as error:
             raise MachineFault(f"{self.name}: {error}: {shown.words()}") from error
 
-    async def _with_granted(self, session: Session, shown: Completed) -> str:
+    async def _with_granted(self, session: HostSession, shown: Completed) -> str:
         """Return the output with the CPUs that the host's kernel grants."""
         granted = await self._run(session, ask_kernel(str(session.agent)), None, None)
         return (shown.stdout + b"\n" + granted.stdout).decode(errors="replace")
@@ -171,7 +171,7 @@ class SshHost(Host):
         return self._as_arranged(self._topology)
 
     @property
-    def _known(self) -> Session:
+    def _known(self) -> HostSession:
         if self._session is None:
             raise ValueError(f"{self.name} is not connected")
         return self._session
@@ -195,7 +195,7 @@ class SshHost(Host):
 
     async def _run(
         self,
-        session: Session,
+        session: HostSession,
         argv: Sequence[str],
         input: bytes | None,
         env: Mapping[str, str] | None,
@@ -359,7 +359,7 @@ def _named(error: OSError, path: str | Path) -> OSError:
     return OSError(error.errno, error.strerror, str(path))
 
 
-def _fault(session: Session, error: OSError) -> Exception:
+def _fault(session: HostSession, error: OSError) -> Exception:
     """Return why the host was lost, or ``error`` itself if it was not."""
     return again(session.fault) if session.fault is not None else error
 
@@ -376,7 +376,7 @@ class SshProcess(Process):
         number: The id of the request that started it.
     """
 
-    def __init__(self, session: Session, number: int) -> None:
+    def __init__(self, session: HostSession, number: int) -> None:
         self._session = session
         self._number = number
         self._ended = session.exit_of(number)
@@ -431,7 +431,7 @@ class SshProcess(Process):
                 does not end, for example because a disk does not respond.
         """
         await self._signal(signal.SIGKILL)
-        with contextlib.suppress(Ended):
+        with contextlib.suppress(SessionEnded):
             if not await self._session.heard(self._ended, KILLED_S):
                 raise MachineFault(
                     f"process {self._pid} on {self._session.name} was killed but did not end "
@@ -442,5 +442,5 @@ class SshProcess(Process):
 
     async def _signal(self, number: signal.Signals) -> None:
         if self.returncode is None:
-            with contextlib.suppress(Ended):
+            with contextlib.suppress(SessionEnded):
                 await self._session.request("signal", process=self._number, signal=int(number))

@@ -73,7 +73,7 @@ class Decoder:
         return frames
 
 
-class Link:
+class LinkState:
     """The state of what was sent and received, over all connections."""
 
     def __init__(self) -> None:

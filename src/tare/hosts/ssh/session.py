@@ -15,10 +15,10 @@ from typing import Any
 
 from tare.errors import InputError, MachineFault
 from tare.hosts.address_pair import AddressPair
-from tare.hosts.ssh.link import CONTROL, DATA, Frame, Link, split_data
+from tare.hosts.ssh.link import CONTROL, DATA, Frame, LinkState, split_data
 from tare.hosts.ssh.options import SshOptions
 from tare.hosts.ssh.streams import Incoming, Outgoing
-from tare.hosts.ssh.wire import Ended, Wire
+from tare.hosts.ssh.wire import SessionEnded, Wire
 
 _FINISH_S = 5.0
 ANSWER_S = 60.0
@@ -33,7 +33,7 @@ _LOOK_S = 1.0
 Fault = InputError | MachineFault
 
 
-class Session:
+class HostSession:
     """Tare's session on one host, held there by a keeper.
 
     Args:
@@ -55,7 +55,7 @@ class Session:
         self.name = options.name
         self._lease_s = options.lease_s
         self._tell = tell
-        self._link = Link()
+        self._link = LinkState()
         self._wire = Wire(options, agent, self._link, self._take, tell)
         self._last_id = 0
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
@@ -103,7 +103,7 @@ class Session:
         self._task.cancel()
         await asyncio.wait([self._task])
         self._wire.close()
-        self._fail(Ended(f"the connection to {self.name} was closed"))
+        self._fail(SessionEnded(f"the connection to {self.name} was closed"))
 
     def leave(self) -> None:
         """Soon give the host up if it does not answer."""
@@ -309,7 +309,7 @@ class SessionOpener:
         make: Returns a session that is not open yet.
     """
 
-    def __init__(self, name: str, make: Callable[[], Session]) -> None:
+    def __init__(self, name: str, make: Callable[[], HostSession]) -> None:
         self._name = name
         self._make = make
         self._limit: asyncio.Timeout | None = None
@@ -327,7 +327,7 @@ class SessionOpener:
         """Allow the next attempt at once."""
         self._fault = None
 
-    async def open(self) -> Session:
+    async def open(self) -> HostSession:
         """Return a new session.
 
         Raises:

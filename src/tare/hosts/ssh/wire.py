@@ -16,7 +16,7 @@ from tare.errors import InputError, MachineFault, TareError
 from tare.hosts.address_pair import AddressPair
 from tare.hosts.ssh.agent_copy import Door, prepare, take_back, unusable
 from tare.hosts.ssh.connect import UnknownKey, boot_of, log_in
-from tare.hosts.ssh.link import Decoder, Frame, Gap, Link
+from tare.hosts.ssh.link import Decoder, Frame, Gap, LinkState
 from tare.hosts.ssh.login_faults import reason
 from tare.hosts.ssh.options import SshOptions
 from tare.hosts.ssh.shell import ByteProcess, NotRun, start_program
@@ -31,11 +31,11 @@ _NO_KEEPER = "there is no keeper"
 _SUDO = ("sudo", "-n", "--")
 
 
-class Broken(Exception):
+class ConnectionBroken(Exception):
     """The connection is gone; the text says how."""
 
 
-class Ended(MachineFault):
+class SessionEnded(MachineFault):
     """The host is lost, and everything that Tare started there has ended."""
 
 
@@ -54,7 +54,7 @@ class Wire:
         self,
         options: SshOptions,
         agent: Path,
-        link: Link,
+        link: LinkState,
         take: Callable[[Frame], None],
         tell: Callable[[str], None],
     ) -> None:
@@ -109,8 +109,8 @@ class Wire:
         except NotRun as error:
             await self._leave(connection)
             raise error.fault(self._options) from error
-        except (OSError, asyncssh.Error, Broken) as error:
-            words = str(error) if isinstance(error, Broken) else reason(error)
+        except (OSError, asyncssh.Error, ConnectionBroken) as error:
+            words = str(error) if isinstance(error, ConnectionBroken) else reason(error)
             fault = await self._no_agent(connection, words)
             await self._leave(connection)
             raise fault from error
@@ -210,11 +210,11 @@ class Wire:
                 while data and not (frames := self._decoder.feed(data)):
                     data = await front.stdout.read(_READ)
                 if not data:
-                    raise Broken(await opening.errors() or "the connection ended")
+                    raise ConnectionBroken(await opening.errors() or "the connection ended")
         except TimeoutError:
-            raise Broken("no answer from the agent") from None
+            raise ConnectionBroken("no answer from the agent") from None
         except ValueError as error:
-            raise Broken(f"something other than the agent answers ({error})") from error
+            raise ConnectionBroken(f"something other than the agent answers ({error})") from error
         hello = json.loads(frames[0].payload)
         self.boot, self.keeper_pid = hello["boot"], int(hello["pid"])
         self._link.resume(lambda data: _write(front, data), int(hello["received"]))
@@ -222,7 +222,7 @@ class Wire:
             for frame in frames[1:]:
                 self._take(frame)
         except Gap as gap:
-            raise Broken(str(gap)) from gap
+            raise ConnectionBroken(str(gap)) from gap
         return front
 
     async def _listen(self, front: ByteProcess) -> str:
@@ -258,17 +258,23 @@ class Wire:
     async def _reconnect(self, how: str) -> ByteProcess:
         self._opened.connection.abort()
         pause = _FIRST_PAUSE_S
-        last: Exception = Broken(how)
+        last: Exception = ConnectionBroken(how)
         try:
             # If Tare ends, even a login attempt is cut short.
             async with asyncio.timeout(self._patience_s) as self._trying:
                 while True:
                     try:
                         return await self._try_again()
-                    except (UnknownKey, Ended):
+                    except (UnknownKey, SessionEnded):
                         raise
                     # A host that is booting refuses connections, and then logins, for a while.
-                    except (InputError, MachineFault, Broken, OSError, asyncssh.Error) as error:
+                    except (
+                        InputError,
+                        MachineFault,
+                        ConnectionBroken,
+                        OSError,
+                        asyncssh.Error,
+                    ) as error:
                         last = error
                     except NotRun as error:
                         last = error.fault(self._options)
@@ -297,12 +303,12 @@ class Wire:
         connection = await log_in(self._options)
         try:
             if await boot_of(connection) != self.boot:
-                raise Ended(f"{name} was rebooted: what ran there has ended", transient=True)
+                raise SessionEnded(f"{name} was rebooted: what ran there has ended", transient=True)
             front = await self._greet(connection, resume=True)
         except BaseException as error:
             connection.abort()
-            if isinstance(error, Broken) and _NO_KEEPER in str(error):
-                raise Ended(
+            if isinstance(error, ConnectionBroken) and _NO_KEEPER in str(error):
+                raise SessionEnded(
                     f"{name} is back, but its processes of Tare have ended: they had no contact "
                     "with Tare for too long, or their keeper was killed",
                     transient=True,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tare.events.host_schedule import HostEvent, Left, Vector
+from tare.events.host_schedule import HostEvent, SwitchReason, Vector
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Ledger
 from tare.hosts.trace.drain import Drain
@@ -333,11 +333,11 @@ def cpu_mask(cpus: Sequence[int]) -> str:
     return ",".join(reversed(groups))
 
 
-def how_left(prev_state: int) -> Left:
+def how_left(prev_state: int) -> SwitchReason:
     """Return how a thread left its CPU, from ``sched_switch``'s field ``prev_state``."""
     if prev_state & _STOPPED:
-        return Left.STOPPED
-    return Left.WAITING if prev_state & _SLEEPS else Left.READY
+        return SwitchReason.STOPPED
+    return SwitchReason.WAITING if prev_state & _SLEEPS else SwitchReason.READY
 
 
 def _taker(event: str, layout: Format) -> _Take:

@@ -14,7 +14,7 @@ _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Throttled:
+class QuotaStops:
     """How often, and for how many seconds in total, a CPU quota has stopped a control group."""
 
     times: int
@@ -134,13 +134,13 @@ async def quota_of(host: Host, files: Sequence[Path]) -> CpuQuota | None:
     return None
 
 
-async def throttled(host: Host, files: Sequence[Path]) -> Throttled:
+async def throttled(host: Host, files: Sequence[Path]) -> QuotaStops:
     """Return the stops by quotas so far, in the group where they took most time.
 
     Source: ``nr_throttled`` and ``throttled_time`` (ns, version 1) or ``throttled_usec``
     (version 2), the kernel's Documentation/scheduler/sched-bwc.rst.
     """
-    most = Throttled(0, 0.0)
+    most = QuotaStops(0, 0.0)
     for path in files:
         try:
             text = (await host.read(path)).decode()
@@ -151,5 +151,5 @@ async def throttled(host: Host, files: Sequence[Path]) -> Throttled:
         seconds = int(values.get("throttled_time", 0)) * 1e-9
         seconds = seconds or int(values.get("throttled_usec", 0)) * 1e-6
         if (seconds, times) > (most.seconds, most.times):
-            most = Throttled(times, seconds)
+            most = QuotaStops(times, seconds)
     return most

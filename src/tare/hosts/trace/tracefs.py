@@ -17,7 +17,7 @@ from typing import Literal
 from tare.errors import MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry, Ledger
-from tare.hosts.ledger.undoing import PREFIX, Refused, Undo
+from tare.hosts.ledger.undoing import PREFIX, NotOwn, Undo
 
 INSTANCES = "instances"
 EVENTS = "synthetic_events"
@@ -225,7 +225,7 @@ async def remove_instance(host: Host, instance: Path) -> bool:
 async def _undo_trace(host: Host, entry: Entry) -> str:
     path = PurePosixPath(str(entry.details["path"]))
     if path.parent.name != INSTANCES or not path.name.startswith(PREFIX):
-        raise Refused(f"it is not an instance named {PREFIX}…")
+        raise NotOwn(f"it is not an instance named {PREFIX}…")
     if entry.boot != host.boot_id():
         return ""
     return f"Removed trace instance {path.name}." if await remove_instance(host, Path(path)) else ""
@@ -234,7 +234,7 @@ async def _undo_trace(host: Host, entry: Entry) -> str:
 async def _undo_event(host: Host, entry: Entry) -> str:
     path, name = Path(str(entry.details["path"])), str(entry.details["name"])
     if path.name != EVENTS or not name.startswith(_EVENT_PREFIX):
-        raise Refused(f"it is not an event named {_EVENT_PREFIX}…")
+        raise NotOwn(f"it is not an event named {_EVENT_PREFIX}…")
     if entry.boot != host.boot_id() or not await host.exists(path):
         return ""
     if name not in (await host.read(path)).decode():

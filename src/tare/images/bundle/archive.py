@@ -43,7 +43,7 @@ _DIGEST = r"^[0-9a-f]{64}$"
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9+.-]{0,99}$")]
 
 
-class Entry(BaseModel):
+class BundleEntry(BaseModel):
     """One member of a bundle.
 
     Args:
@@ -115,7 +115,7 @@ class Manifest(BaseModel):
     machine: str = Field(pattern=r"^[a-z0-9_]{1,32}$")
     kernels: Mapping[Name, KernelPart]
     toolboxes: Mapping[Kind, ToolboxPart]
-    entries: Sequence[Entry]
+    entries: Sequence[BundleEntry]
 
     @property
     def size(self) -> int:
@@ -124,14 +124,14 @@ class Manifest(BaseModel):
 
 
 @dataclass(frozen=True)
-class Member:
+class BundleMember:
     """An entry, and the file on this computer that holds its content."""
 
-    entry: Entry
+    entry: BundleEntry
     source: Path | None = None
 
 
-def header_of(entry: Entry) -> bytes:
+def header_of(entry: BundleEntry) -> bytes:
     """Return the tar header of an entry: the only one with which it is read back."""
     info = tarfile.TarInfo(entry.path)
     info.mode = 0o755 if entry.executable or entry.kind == "folder" else 0o644
@@ -148,7 +148,7 @@ def header_of(entry: Entry) -> bytes:
 
 
 def write_bundle(out: IO[bytes], manifest: Manifest,
-                 members: Sequence[Member]) -> Iterator[int]:  # fmt: skip
+                 members: Sequence[BundleMember]) -> Iterator[int]:  # fmt: skip
     """Write a bundle piece by piece; yields the bytes of content written so far.
 
     Raises:
@@ -169,7 +169,7 @@ def write_bundle(out: IO[bytes], manifest: Manifest,
     def put(data: bytes) -> None:
         out.write(compressor.compress(data))
 
-    put(header_of(Entry(path=MANIFEST, size=len(head))) + head + _padding(len(head)))
+    put(header_of(BundleEntry(path=MANIFEST, size=len(head))) + head + _padding(len(head)))
     for member in members:
         put(header_of(member.entry))
         if member.source is None:
@@ -227,7 +227,7 @@ class BundleReader:
                 "make one with `tare image export FILE` on a computer with Debian or Ubuntu",
             ) from error
         size = _octal(header[124:136])
-        if size > _MOST_MANIFEST or header != header_of(Entry(path=MANIFEST, size=size)):
+        if size > _MOST_MANIFEST or header != header_of(BundleEntry(path=MANIFEST, size=size)):
             raise InputError(
                 f"{self._name} is not a bundle of Tare: its first member is not {MANIFEST}",
                 "make one with `tare image export FILE` on a computer with Debian or Ubuntu",
@@ -236,7 +236,7 @@ class BundleReader:
         self._expect(_padding(size))
         return parse_manifest(text, machine, self._name)
 
-    def content(self, entry: Entry) -> Iterator[bytes]:
+    def content(self, entry: BundleEntry) -> Iterator[bytes]:
         """Yield the content of the next entry in pieces, and check it to its end."""
         self._expect(header_of(entry), entry.path)
         digest, left = hashlib.sha256(), entry.size

@@ -15,10 +15,10 @@ from tare.images.bundle.archive import (
     KERNELS,
     LICENCES,
     TOOLBOXES,
-    Entry,
+    BundleEntry,
+    BundleMember,
     KernelPart,
     Manifest,
-    Member,
     ToolboxPart,
     write_bundle,
 )
@@ -62,7 +62,7 @@ async def export_bundle(
         InputError: A kernel or toolbox cannot be built, or the file cannot be written.
     """
     machine = (await host.run(["uname", "-m"], timeout_s=30)).stdout.decode().strip()
-    members: list[Member] = []
+    members: list[BundleMember] = []
     packages: dict[str, str] = {}
     licences: dict[str, str] = {}
     found: dict[str, KernelPart] = {}
@@ -110,13 +110,13 @@ async def _write(
     notice: str,
     kernels: Mapping[str, KernelPart],
     boxes: Mapping[Kind, ToolboxPart],
-    members: Sequence[Member],
+    members: Sequence[BundleMember],
     say: Callable[[str], None],
 ) -> Manifest:
     draft, text = (out.with_name(f".{out.name}.{end}") for end in ("part", "licences"))
     try:
         text.write_text(notice)
-        first = Member(_file(LICENCES, text), text)
+        first = BundleMember(_file(LICENCES, text), text)
         manifest = Manifest(
             format=FORMAT,
             made_by=made_by,
@@ -148,17 +148,17 @@ async def _write(
     return manifest
 
 
-def _members(folder: Path, top: str) -> list[Member]:
+def _members(folder: Path, top: str) -> list[BundleMember]:
     """Return the members of a kernel's or toolbox's folder; what can be made again is left out."""
     own = [path for path in _walk(folder) if _belongs(path.relative_to(folder))]
-    members = [Member(Entry(path=top, kind="folder"))]
+    members = [BundleMember(BundleEntry(path=top, kind="folder"))]
     first: dict[tuple[int, int], str] = {}
     for path in own:
         name = f"{top}/{path.relative_to(folder).as_posix()}"
         about = path.lstat()
         same = first.get((about.st_dev, about.st_ino))
         if same is not None:
-            members.append(Member(Entry(path=name, kind="hardlink", target=same)))
+            members.append(BundleMember(BundleEntry(path=name, kind="hardlink", target=same)))
             continue
         if stat.S_ISREG(about.st_mode):
             first[about.st_dev, about.st_ino] = name
@@ -177,17 +177,17 @@ def _belongs(path: Path) -> bool:
     return path.parts[0] in (TREE, "vmlinuz", "modules", COPYRIGHT)
 
 
-def _member(path: Path, name: str) -> Member:
+def _member(path: Path, name: str) -> BundleMember:
     if path.is_symlink():
-        return Member(Entry(path=name, kind="link", target=str(path.readlink())))
+        return BundleMember(BundleEntry(path=name, kind="link", target=str(path.readlink())))
     if path.is_dir():
-        return Member(Entry(path=name, kind="folder"))
-    return Member(_file(name, path), path)
+        return BundleMember(BundleEntry(path=name, kind="folder"))
+    return BundleMember(_file(name, path), path)
 
 
-def _file(name: str, path: Path) -> Entry:
+def _file(name: str, path: Path) -> BundleEntry:
     about = path.stat()
-    return Entry(
+    return BundleEntry(
         path=name,
         executable=bool(about.st_mode & stat.S_IXUSR),
         size=about.st_size,

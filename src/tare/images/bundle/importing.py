@@ -15,8 +15,8 @@ from tare.images.bundle.archive import (
     KERNELS,
     LICENCES,
     TOOLBOXES,
+    BundleEntry,
     BundleReader,
-    Entry,
     KernelPart,
     Manifest,
     ToolboxPart,
@@ -97,7 +97,7 @@ async def _unpack(reader: BundleReader, manifest: Manifest, draft: Path) -> None
     reader.end()
 
 
-def _write(path: Path, entry: Entry, pieces: Iterator[bytes]) -> None:
+def _write(path: Path, entry: BundleEntry, pieces: Iterator[bytes]) -> None:
     match entry.kind:
         case "folder":
             path.mkdir(mode=0o755)

@@ -37,7 +37,7 @@ WORDS = (
 
 
 @dataclass(frozen=True)
-class Layout:
+class DiscLayout:
     """The parts of a disc.
 
     Args:
@@ -93,7 +93,7 @@ def require_tools() -> None:
         )
 
 
-async def make_disc(host: Host, layout: Layout, work: Path, out: Path) -> None:
+async def make_disc(host: Host, layout: DiscLayout, work: Path, out: Path) -> None:
     """Make the disc; the same layout gives the same bytes.
 
     Args:
@@ -116,7 +116,7 @@ async def make_disc(host: Host, layout: Layout, work: Path, out: Path) -> None:
     os.truncate(out, -(-out.stat().st_size // _MIB) * _MIB)
 
 
-def _lay_out(layout: Layout, tree: Path) -> None:
+def _lay_out(layout: DiscLayout, tree: Path) -> None:
     parts = layout.parts
     (tree / "tare").mkdir(parents=True)
     (tree / "isolinux").mkdir()
@@ -130,12 +130,12 @@ def _lay_out(layout: Layout, tree: Path) -> None:
     (tree / "boot" / "grub" / "grub.cfg").write_text(_grub(layout))
 
 
-def _isolinux(layout: Layout) -> str:
+def _isolinux(layout: DiscLayout) -> str:
     lines = ("serial 0 115200", "default live", "prompt 0", "label live", "linux /tare/vmlinuz")
     return "\n".join((*lines, "initrd /tare/initrd.img", f"append {layout.command_line}", ""))
 
 
-def _grub(layout: Layout) -> str:
+def _grub(layout: DiscLayout) -> str:
     lines = (
         "set timeout=0",
         # Whatever else the machine has: this disc, by a name that no other has.
@@ -148,7 +148,7 @@ def _grub(layout: Layout) -> str:
 
 
 async def _make_loader(
-    host: Host, layout: Layout, tree: Path, loader: Path, env: Mapping[str, str]
+    host: Host, layout: DiscLayout, tree: Path, loader: Path, env: Mapping[str, str]
 ) -> None:
     """Make the partition of UEFI: shim is started, starts GRUB, and that reads its file there."""
     loader.touch()
@@ -171,7 +171,7 @@ def _set_times(tree: Path, epoch: int) -> None:
         os.utime(path, (epoch, epoch))
 
 
-def _iso(layout: Layout, tree: Path, loader: Path, out: Path) -> list[str]:
+def _iso(layout: DiscLayout, tree: Path, loader: Path, out: Path) -> list[str]:
     toolbox: tuple[str, ...] = ()
     if layout.toolbox is not None:
         toolbox = ("-append_partition", "3", _LINUX_KIND, str(layout.toolbox))

@@ -61,7 +61,7 @@ class Drivers:
     modules: tuple[Module, ...]
     always: tuple[Module, ...]
 
-    def entries(self) -> list[cpio.Entry]:
+    def entries(self) -> list[cpio.CpioEntry]:
         """Return what the initramfs holds of them: the files, and the agent's two lists."""
         always = "".join(f"/{_path(module)}\n" for module in self.always)
         return [

@@ -19,7 +19,7 @@ from tare.errors import InputError
 from tare.hosts import Host
 from tare.images import cache as store
 from tare.images import cpio
-from tare.images.live.disc import Layout, make_disc, require_tools, source_date
+from tare.images.live.disc import DiscLayout, make_disc, require_tools, source_date
 from tare.images.live.drivers import ALWAYS, NAMED, OPTIONAL, REQUIRED, find_drivers
 from tare.images.modules import ModuleTree
 from tare.images.packages import Package, distribution, download, find_package, kernel_packages
@@ -229,7 +229,9 @@ async def make_live_image(
     return LiveImage(out, store.file_digest(out), parts.kernel_version, toolbox)
 
 
-def _layout(parts: LiveParts, box: Toolbox | None, words: tuple[str, ...], epoch: int) -> Layout:
+def _layout(
+    parts: LiveParts, box: Toolbox | None, words: tuple[str, ...], epoch: int
+) -> DiscLayout:
     inputs = {
         "parts": parts.digest,
         "toolbox": box.digest if box is not None else None,
@@ -237,4 +239,4 @@ def _layout(parts: LiveParts, box: Toolbox | None, words: tuple[str, ...], epoch
         "epoch": epoch,
     }
     image = box.image if box is not None else None
-    return Layout(parts.folder, store.key_of(inputs), image, words, epoch)
+    return DiscLayout(parts.folder, store.key_of(inputs), image, words, epoch)

@@ -36,16 +36,16 @@ _HADOOP = "org.apache.hadoop"
 _COMPILE_S = 300.0
 _COMPILER = "ecj-"
 _PARTS = (
-    maven.Part(_SPARK, f"spark-yarn_{_SCALA}", VERSION),
-    maven.Part(_SPARK, f"spark-sql_{_SCALA}", VERSION),
+    maven.Dependency(_SPARK, f"spark-yarn_{_SCALA}", VERSION),
+    maven.Dependency(_SPARK, f"spark-sql_{_SCALA}", VERSION),
     # Named here, they go before the older ones that Spark names.
-    maven.Part(_HADOOP, "hadoop-client-api", HADOOP_VERSION),
-    maven.Part(_HADOOP, "hadoop-client-runtime", HADOOP_VERSION),
+    maven.Dependency(_HADOOP, "hadoop-client-api", HADOOP_VERSION),
+    maven.Dependency(_HADOOP, "hadoop-client-runtime", HADOOP_VERSION),
     # Hadoop names an older one, with which Spark's logs go nowhere.
-    maven.Part("org.slf4j", "slf4j-api", "2.0.7"),
+    maven.Dependency("org.slf4j", "slf4j-api", "2.0.7"),
     # TeraSort's records are read and written by its own classes.
-    maven.Part(_HADOOP, "hadoop-mapreduce-examples", HADOOP_VERSION, alone=True),
-    maven.Part("org.eclipse.jdt", "ecj", "3.26.0", alone=True),
+    maven.Dependency(_HADOOP, "hadoop-mapreduce-examples", HADOOP_VERSION, alone=True),
+    maven.Dependency("org.eclipse.jdt", "ecj", "3.26.0", alone=True),
 )
 
 

@@ -22,7 +22,7 @@ from tare.workloads.mapreduce.configuration import (
     MANAGER_WEB,
     NAMENODE_WEB,
     SET_UP,
-    Layout,
+    ClusterLayout,
     set_up_words,
 )
 from tare.workloads.mapreduce.daemons import (
@@ -110,8 +110,8 @@ async def require_class_archive(host: Host, agent: Path, tree: Path) -> None:
     await run_inside(host, agent, tree, "the archive of Hadoop's classes", request)
 
 
-def _layout() -> Layout:
-    return Layout(
+def _layout() -> ClusterLayout:
+    return ClusterLayout(
         addresses={NAME: ADDRESS},
         slaves=(NAME,),
         sizes=sizes_for(_MEMORY, 1),
@@ -123,7 +123,7 @@ def _layout() -> Layout:
     )
 
 
-def _runs(layout: Layout) -> str:
+def _runs(layout: ClusterLayout) -> str:
     """Return a script that runs all daemons until they can be used, and has Java list classes."""
 
     def start(which: Daemon) -> str:

@@ -45,8 +45,8 @@ _WEB = ("hdfs", "datanode")
 
 def project() -> str:
     """Return the project (pom.xml) whose dependencies Maven is to resolve."""
-    parts = [maven.Part(_GROUP, part, VERSION) for part in _PARTS]
-    return maven.project("hadoop", [*parts, *(maven.Part(*foreign) for foreign in _FOREIGN)])
+    parts = [maven.Dependency(_GROUP, part, VERSION) for part in _PARTS]
+    return maven.project("hadoop", [*parts, *(maven.Dependency(*foreign) for foreign in _FOREIGN)])
 
 
 async def fetch_hadoop(host: Host, cache: Path, folder: Path) -> None:

@@ -37,7 +37,7 @@ class Library:
 
     name: str
     folder: str
-    parts: tuple[maven.Part, ...]
+    parts: tuple[maven.Dependency, ...]
 
     @property
     def sums(self) -> Path:
@@ -55,14 +55,14 @@ MAHOUT = Library(
     # Only what K-Means loads. All of what they name would bring another Hadoop, and Lucene.
     (
         *(
-            maven.Part(_MAHOUT, f"mahout-{part}", "0.13.0", alone=True)
+            maven.Dependency(_MAHOUT, f"mahout-{part}", "0.13.0", alone=True)
             for part in ("hdfs", "integration", "math", "mr")
         ),
-        maven.Part(f"{_MAHOUT}.commons", "commons-cli", "2.0-mahout", alone=True),
-        maven.Part("com.tdunning", "t-digest", "3.1", alone=True),
-        maven.Part("it.unimi.dsi", "fastutil", "7.0.12", alone=True),
+        maven.Dependency(f"{_MAHOUT}.commons", "commons-cli", "2.0-mahout", alone=True),
+        maven.Dependency("com.tdunning", "t-digest", "3.1", alone=True),
+        maven.Dependency("it.unimi.dsi", "fastutil", "7.0.12", alone=True),
         *(
-            maven.Part(_JACKSON, f"jackson-{one}-asl", "1.9.13", alone=True)
+            maven.Dependency(_JACKSON, f"jackson-{one}-asl", "1.9.13", alone=True)
             for one in ("core", "mapper")
         ),
     ),
@@ -72,7 +72,7 @@ HIVE = Library(
     "hive",
     # Only what its client and its tasks load: the whole of it is twice as large.
     tuple(
-        maven.Part(group, name, version, alone=True)
+        maven.Dependency(group, name, version, alone=True)
         for group, names, version in (
             (_HIVE, ("hive-cli", "hive-common", "hive-exec"), "4.0.1"),
             # The one that Hive names for others is too old for its own plans.

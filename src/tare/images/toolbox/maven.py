@@ -21,7 +21,7 @@ _HINT = "check the network, and `apt-get install --no-remove maven`"
 
 
 @dataclass(frozen=True)
-class Part:
+class Dependency:
     """One thing that a project depends on.
 
     Args:
@@ -39,7 +39,7 @@ class Part:
     alone: bool = False
 
 
-def project(name: str, parts: Iterable[Part]) -> str:
+def project(name: str, parts: Iterable[Dependency]) -> str:
     """Return the project (pom.xml) whose dependencies Maven is to resolve."""
     return "".join(
         (
@@ -53,7 +53,7 @@ def project(name: str, parts: Iterable[Part]) -> str:
     )
 
 
-def _dependency(part: Part) -> str:
+def _dependency(part: Dependency) -> str:
     name, _, kind = part.name.partition(":")
     if kind == "tests":
         more = f"<type>test-jar</type><classifier>{kind}</classifier>"

@@ -123,7 +123,7 @@ LEFT_OUT = (
 
 
 @dataclass(frozen=True)
-class Program:
+class ToolboxProgram:
     """A program of the toolbox: where it is, and the package that brings it."""
 
     path: str
@@ -131,43 +131,43 @@ class Program:
 
 
 _BASE_PROGRAMS = {
-    "bonnie++": Program("/usr/sbin/bonnie++", "bonnie++"),
-    "bzip2": Program("/bin/bzip2", "bzip2"),
-    "cat": Program("/bin/cat", "coreutils"),
-    "dcraw": Program("/usr/bin/dcraw", "dcraw"),
-    "fio": Program("/usr/bin/fio", "fio"),
-    "gnugo": Program("/usr/games/gnugo", "gnugo"),
-    "grep": Program("/bin/grep", "grep"),
-    "iperf3": Program("/usr/bin/iperf3", "iperf3"),
-    "java": Program("/usr/bin/java", "openjdk-17-jre-headless"),
-    "mkfs.erofs": Program("/usr/bin/mkfs.erofs", "erofs-utils"),
-    "mkfs.ext4": Program("/sbin/mkfs.ext4", "e2fsprogs"),
-    "nginx": Program("/usr/sbin/nginx", "nginx"),
-    "oggdec": Program("/usr/bin/oggdec", "vorbis-tools"),
-    "oggenc": Program("/usr/bin/oggenc", "vorbis-tools"),
-    "openssl": Program("/usr/bin/openssl", "openssl"),
-    "povray": Program("/usr/bin/povray", "povray"),
-    "sh": Program("/bin/sh", "dash"),
-    "stress-ng": Program("/usr/bin/stress-ng", "stress-ng"),
-    "sysbench": Program("/usr/bin/sysbench", "sysbench"),
-    "tidy": Program("/usr/bin/tidy", "tidy"),
+    "bonnie++": ToolboxProgram("/usr/sbin/bonnie++", "bonnie++"),
+    "bzip2": ToolboxProgram("/bin/bzip2", "bzip2"),
+    "cat": ToolboxProgram("/bin/cat", "coreutils"),
+    "dcraw": ToolboxProgram("/usr/bin/dcraw", "dcraw"),
+    "fio": ToolboxProgram("/usr/bin/fio", "fio"),
+    "gnugo": ToolboxProgram("/usr/games/gnugo", "gnugo"),
+    "grep": ToolboxProgram("/bin/grep", "grep"),
+    "iperf3": ToolboxProgram("/usr/bin/iperf3", "iperf3"),
+    "java": ToolboxProgram("/usr/bin/java", "openjdk-17-jre-headless"),
+    "mkfs.erofs": ToolboxProgram("/usr/bin/mkfs.erofs", "erofs-utils"),
+    "mkfs.ext4": ToolboxProgram("/sbin/mkfs.ext4", "e2fsprogs"),
+    "nginx": ToolboxProgram("/usr/sbin/nginx", "nginx"),
+    "oggdec": ToolboxProgram("/usr/bin/oggdec", "vorbis-tools"),
+    "oggenc": ToolboxProgram("/usr/bin/oggenc", "vorbis-tools"),
+    "openssl": ToolboxProgram("/usr/bin/openssl", "openssl"),
+    "povray": ToolboxProgram("/usr/bin/povray", "povray"),
+    "sh": ToolboxProgram("/bin/sh", "dash"),
+    "stress-ng": ToolboxProgram("/usr/bin/stress-ng", "stress-ng"),
+    "sysbench": ToolboxProgram("/usr/bin/sysbench", "sysbench"),
+    "tidy": ToolboxProgram("/usr/bin/tidy", "tidy"),
 }
 _BUILD_PROGRAMS = {
-    "bc": Program("/usr/bin/bc", "bc"),
-    "bison": Program("/usr/bin/bison", "bison"),
-    "flex": Program("/usr/bin/flex", "flex"),
-    "gcc": Program("/usr/bin/gcc", "gcc"),
-    "ld": Program("/usr/bin/ld", "binutils"),
-    "make": Program("/usr/bin/make", "make"),
+    "bc": ToolboxProgram("/usr/bin/bc", "bc"),
+    "bison": ToolboxProgram("/usr/bin/bison", "bison"),
+    "flex": ToolboxProgram("/usr/bin/flex", "flex"),
+    "gcc": ToolboxProgram("/usr/bin/gcc", "gcc"),
+    "ld": ToolboxProgram("/usr/bin/ld", "binutils"),
+    "make": ToolboxProgram("/usr/bin/make", "make"),
 }
 _HADOOP_PROGRAMS = {
-    "awk": Program("/usr/bin/mawk", "mawk"),
-    "bash": Program("/bin/bash", "bash"),
-    "curl": Program("/usr/bin/curl", "curl"),
-    "getconf": Program("/usr/bin/getconf", "libc-bin"),
-    "setsid": Program("/usr/bin/setsid", "util-linux"),
+    "awk": ToolboxProgram("/usr/bin/mawk", "mawk"),
+    "bash": ToolboxProgram("/bin/bash", "bash"),
+    "curl": ToolboxProgram("/usr/bin/curl", "curl"),
+    "getconf": ToolboxProgram("/usr/bin/getconf", "libc-bin"),
+    "setsid": ToolboxProgram("/usr/bin/setsid", "util-linux"),
 }
-PROGRAMS: Mapping[Kind, Mapping[str, Program]] = {
+PROGRAMS: Mapping[Kind, Mapping[str, ToolboxProgram]] = {
     "base": _BASE_PROGRAMS,
     "build": {**_BASE_PROGRAMS, **_BUILD_PROGRAMS},
     "hadoop": {**_BASE_PROGRAMS, **_HADOOP_PROGRAMS},

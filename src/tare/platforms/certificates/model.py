@@ -38,7 +38,7 @@ class Case(_Part):
     seconds: float = Field(ge=0)
 
 
-class Written(_Part):
+class CreatedKind(_Part):
     """A kind of thing that is created or changed, how it is undone, and its count in the ledger."""
 
     kind: str = Field(max_length=100)
@@ -111,7 +111,7 @@ class Certificate(_Part):
     rights: tuple[str, ...]
     declared: dict[str, Any]
     found: dict[str, Any]
-    writes: tuple[Written, ...]
+    writes: tuple[CreatedKind, ...]
     cases: tuple[Case, ...]
     leftovers: tuple[str, ...]
     figures: bool
@@ -149,7 +149,7 @@ def results_of(
     events: Sequence[Mapping[str, Any]],
     declared: Mapping[str, Any],
     found: Mapping[str, Any],
-    writes: Sequence[Written],
+    writes: Sequence[CreatedKind],
     leftovers: Sequence[str],
 ) -> Results:
     """Return what the parts of a certificate come to; see :class:`Certificate`.

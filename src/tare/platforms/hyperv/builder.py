@@ -25,7 +25,7 @@ from tare.platforms.vendors.isolated_network import IsolatedNic
 from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.platform import VmRequest, require_cpus
 from tare.platforms.vendors.resource import ServerResource
-from tare.platforms.vendors.session import Missing
+from tare.platforms.vendors.session import NoSuchObject
 
 CONFIGURATION, ISO, OWN = "tare-cfg.iso", ".iso", "disk.vhdx"
 WRITE = "param([string]$Path, [byte[]]$Bytes) [IO.File]::WriteAllBytes($Path, $Bytes)"
@@ -97,7 +97,7 @@ class HypervVmResource(ServerResource[HypervSession]):
         """Remove the VM, then its folder."""
         server = Server(self.session)
         for vm in await server.own(self.name, self._folder):
-            with contextlib.suppress(Missing):
+            with contextlib.suppress(NoSuchObject):
                 await server.power_off(vm)
                 await server.discard(vm)
         await server.remove_folder(within(self._folder, self.name))

@@ -19,7 +19,7 @@ from tare.platforms.contract import Carrier
 from tare.platforms.hyperv.command import chosen, cmdlet, script
 from tare.platforms.hyperv.session import RIGHTS, Failed, HypervSession
 from tare.platforms.vendors.resource import ServerResource
-from tare.platforms.vendors.session import Refused
+from tare.platforms.vendors.session import RequestRefused
 
 COMPUTE = """
 param([string]$Call, [string]$Document)
@@ -209,7 +209,7 @@ async def _call(session: HypervSession, call: str, document: Mapping[str, Any]) 
         raise InputError(f"{session.name} has no CPU groups: {fault.message}", NEWER) from fault
     code, text = (answer[0] if answer else "nothing"), " ".join(answer[1:])
     if code == DENIED:
-        raise Refused(f"{session.name}: the account may not use CPU groups ({code})", RIGHTS)
+        raise RequestRefused(f"{session.name}: the account may not use CPU groups ({code})", RIGHTS)
     if code != DONE:
         raise MachineFault(f"{session.name}: the Host Compute Service refuses: {code} {text}")
     return text

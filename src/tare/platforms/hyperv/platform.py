@@ -27,7 +27,7 @@ from tare.platforms.hyperv.network import HypervSwitchResource
 from tare.platforms.hyperv.options import AUTO, KNOBS, HypervOptions
 from tare.platforms.hyperv.server import Server, carrier_of, facts_of, groups_of
 from tare.platforms.hyperv.session import HypervSession
-from tare.platforms.hyperv.vm import Confinement, HypervVm, wanted_of
+from tare.platforms.hyperv.vm import CpuGroupConfinement, HypervVm, wanted_of
 from tare.platforms.linux.writes import FOLDER
 from tare.platforms.vendors.isolated_network import isolating_network
 from tare.platforms.vendors.offer import CHANNEL, LIVE, NOTES
@@ -226,5 +226,5 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
             HypervVmResource(session, details, partial(builder.build, request, location))
         )
         wanted = wanted_of(options, spec, location.switch, request.isolated)
-        group = None if builder.group is None else Confinement(builder.group, processors)
+        group = None if builder.group is None else CpuGroupConfinement(builder.group, processors)
         return HypervVm(server, builder.vm, spec.name, wanted, facts, options.devices, group)

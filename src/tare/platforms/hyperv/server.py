@@ -13,7 +13,7 @@ from tare.hosts.ledger.undoing import PREFIX
 from tare.platforms.contract import Carrier
 from tare.platforms.hyperv.command import Cmdlet, PsObject, chosen, cmdlet, named, script
 from tare.platforms.hyperv.session import RIGHTS, Failed, HypervSession
-from tare.platforms.vendors.session import Missing, Refused
+from tare.platforms.vendors.session import NoSuchObject, RequestRefused
 from tare.study.planning.host_cpus import HostCpus
 
 OFF, RUNNING = "Off", "Running"
@@ -88,7 +88,7 @@ class Server:
         """Return a VM; raises Missing if it is gone."""
         found = await self.session.run(cmdlet("Get-VM", Id=vm), chosen(*SEEN))
         if not found:
-            raise Missing(f"{self.session.name} has no VM {vm}")
+            raise NoSuchObject(f"{self.session.name} has no VM {vm}")
         return found[0]
 
     async def of(self, vm: uuid.UUID, *then: Cmdlet) -> list[PsObject]:
@@ -126,7 +126,7 @@ class Server:
 
     async def remove_folder(self, path: str) -> None:
         """Remove a folder with all that is in it; does nothing if it is gone."""
-        with contextlib.suppress(Missing):
+        with contextlib.suppress(NoSuchObject):
             await self.session.run(
                 cmdlet("Remove-Item", LiteralPath=path, Recurse=True, Force=True, Confirm=False)
             )
@@ -144,7 +144,7 @@ class Server:
         """Run a pipeline; return nothing if PowerShell refuses it to the account."""
         try:
             return await self.session.run(*pipeline)
-        except (Missing, Refused, Failed):
+        except (NoSuchObject, RequestRefused, Failed):
             return []
 
 
@@ -229,7 +229,7 @@ async def groups_of(server: Server) -> tuple[str, ...]:
     """Return which of :data:`GROUPS` the account is in; empty: unknown."""
     try:
         sids = await server.session.values(script(MEMBER))
-    except (Missing, Refused, Failed):
+    except (NoSuchObject, RequestRefused, Failed):
         return ()
     return tuple(f"member of {name}" for sid, name in GROUPS.items() if sid in sids)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tare.errors import InputError, MachineFault, TareError
 from tare.platforms.hyperv.command import Cmdlet, Long, PsObject
-from tare.platforms.vendors.session import AccountSession, Expired, Missing, Refused
+from tare.platforms.vendors.session import AccountSession, Expired, NoSuchObject, RequestRefused
 
 REQUEST_S, POLL_S = 30, 4
 WORK_S = 900.0
@@ -180,12 +180,12 @@ class HypervSession(AccountSession[Any]):
         if code == "CommandNotFoundException":
             return Failed(message, "on the host: Install-WindowsFeature -Name Hyper-V-PowerShell")
         if "Unauthorized" in known or "AccessDenied" in known or "PermissionDenied" in known:
-            return Refused(message, RIGHTS)
+            return RequestRefused(message, RIGHTS)
         if code in _REFUSED:
-            return Refused(message)
+            return RequestRefused(message)
         # For an unknown VM, Get-VM reports a wrong parameter.
         if code in _MISSING or (code == "InvalidParameter" and where.endswith(".GetVM")):
-            return Missing(message)
+            return NoSuchObject(message)
         return Failed(message)
 
 

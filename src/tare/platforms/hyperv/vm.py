@@ -19,7 +19,7 @@ from tare.platforms.hyperv.options import HypervOptions
 from tare.platforms.hyperv.server import RUNNING, Server
 from tare.platforms.vendors.isolated_network import IsolatedNic
 from tare.platforms.vendors.machine import VirtualMachine, wrong_card
-from tare.platforms.vendors.session import Missing
+from tare.platforms.vendors.session import NoSuchObject
 
 PARAVIRTUAL = frozenset({"hv_netvsc"})
 EMULATED = frozenset({"tulip", "de2104x", "de4x5"})
@@ -84,7 +84,7 @@ def other_devices(devices: str, proof: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Confinement:
+class CpuGroupConfinement:
     """The CPU group that confines a VM.
 
     Args:
@@ -117,7 +117,7 @@ class HypervVm(VirtualMachine):
         wanted: Mapping[str, Any],
         facts: Mapping[str, Any],
         devices: str,
-        confinement: Confinement | None = None,
+        confinement: CpuGroupConfinement | None = None,
     ) -> None:
         self._server = server
         self._vm = vm
@@ -170,7 +170,7 @@ class HypervVm(VirtualMachine):
         """Return why it does not run."""
         try:
             vm = await self._server.vm(self._vm)
-        except Missing:
+        except NoSuchObject:
             return "its VM is gone from the host"
         state = vm.text("State")
         return "" if state in (RUNNING, *COMING_UP) else f"Hyper-V reports that its VM is {state}"
@@ -179,7 +179,7 @@ class HypervVm(VirtualMachine):
         """Switch it off at once."""
         try:
             await self._server.power_off(self._vm)
-        except Missing:
+        except NoSuchObject:
             return
 
     async def applied(self) -> Mapping[str, Any]:
@@ -216,7 +216,7 @@ class HypervVm(VirtualMachine):
             vm = await self._server.vm(self._vm)
             born = _birth(vm, asked)
             checkpoints = await self._server.snapshots(self._vm)
-        except Missing:
+        except NoSuchObject:
             return ("it left the host, as by a migration",)
         await self._read()
         found = [f"checkpoint {each}" for each in checkpoints]

@@ -14,7 +14,7 @@ import yaml
 from pydantic import ValidationError
 
 from tare.errors import InputError
-from tare.platforms.imported.model import Found
+from tare.platforms.imported.model import Description
 from tare.platforms.imported.parsing import cpu_set
 from tare.refusals import message_of
 from tare.study.model.shape import LEAST_DISK, LEAST_MEMORY, Shape
@@ -208,7 +208,7 @@ def _pages(memory: int, options: Mapping[str, Any]) -> str:
     return f"echo {count} > /sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages"
 
 
-def arm_of(found: Found, source: str) -> Arm:
+def arm_of(found: Description, source: str) -> Arm:
     """Return the arm that comes nearest to what a description says.
 
     Args:
@@ -263,7 +263,7 @@ def _slug(name: str) -> str:
     return _NO_SLUG.sub("-", name.lower()).strip("-._")[:40].strip("-._") or "imported"
 
 
-def _valid(found: Found, source: str) -> dict[str, Any]:
+def _valid(found: Description, source: str) -> dict[str, Any]:
     """Return the options that go together; one that does not is left out with the reason."""
     options = dict(found.options)
     while True:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tare.platforms.imported.cpu_tuning import OWN_CPU
-from tare.platforms.imported.model import Found
+from tare.platforms.imported.model import Description
 from tare.platforms.imported.notes import shown
 from tare.platforms.imported.parsing import cpu_set, fraction, whole
 
@@ -90,7 +90,7 @@ WRAPPERS: Mapping[str, Wrapper] = {
 
 
 @dataclass(frozen=True)
-class Line:
+class QemuCommandLine:
     """A command line of QEMU's.
 
     Args:
@@ -129,7 +129,7 @@ def is_command(text: str) -> bool:
     return any(PROGRAM.search(word) for word in several)
 
 
-def find_line(text: str) -> Line:
+def find_line(text: str) -> QemuCommandLine:
     """Return the first command line of QEMU's in a text.
 
     Args:
@@ -154,7 +154,7 @@ def find_line(text: str) -> Line:
     return line
 
 
-def _chosen(lines: Sequence[Line | None], last: bool = False) -> Line | None:
+def _chosen(lines: Sequence[QemuCommandLine | None], last: bool = False) -> QemuCommandLine | None:
     """Return the line of QEMU's that is read, which knows how many others there are."""
     found = [each for each in lines if each is not None]
     if not found:
@@ -163,7 +163,7 @@ def _chosen(lines: Sequence[Line | None], last: bool = False) -> Line | None:
     return replace(line, others=len(found) - 1, unread=len(lines) - len(found))
 
 
-def _line_of_script(text: str) -> Line | None:
+def _line_of_script(text: str) -> QemuCommandLine | None:
     """Return the line of QEMU's of a script, or of libvirt's log, whose last start counts."""
     kept = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
     whole_text = re.sub(r"\\[ \t]*\n", " ", "\n".join(kept))
@@ -218,13 +218,13 @@ def _unquoted(line: str) -> list[str]:
     return words
 
 
-def _line(words: Sequence[str]) -> Line | None:
+def _line(words: Sequence[str]) -> QemuCommandLine | None:
     """Return QEMU's command line among words; None without one."""
     place = _program(words)
     if place is None:
         return None
     after = list(words[place + 1 :])
-    return Line(tuple(words[:place]), words[place], tuple(after))
+    return QemuCommandLine(tuple(words[:place]), words[place], tuple(after))
 
 
 def _program(words: Sequence[str]) -> int | None:
@@ -238,7 +238,7 @@ def _program(words: Sequence[str]) -> int | None:
     return None
 
 
-def take_wrappers(found: Found, words: Sequence[str], *, in_table: bool) -> None:
+def take_wrappers(found: Description, words: Sequence[str], *, in_table: bool) -> None:
     """Take the wrappers before QEMU: where it runs, and how it is scheduled.
 
     Args:
@@ -261,7 +261,7 @@ def take_wrappers(found: Found, words: Sequence[str], *, in_table: bool) -> None
             found.leave(f"before QEMU: {shown('', word).removeprefix('=') or 'a word'}")
 
 
-def _take_one(found: Found, name: str, words: Sequence[str], place: int) -> int:
+def _take_one(found: Description, name: str, words: Sequence[str], place: int) -> int:
     """Take a wrapper with its options; return where the next word is."""
     wrapper = WRAPPERS[name]
     options: list[tuple[str, str]] = []
@@ -292,13 +292,13 @@ def _take_one(found: Found, name: str, words: Sequence[str], place: int) -> int:
     return place
 
 
-def _listed(found: Found, name: str, options: Sequence[tuple[str, str]]) -> None:
+def _listed(found: Description, name: str, options: Sequence[tuple[str, str]]) -> None:
     for option, value in options:
         found.leave(f"{name} {option} {value if len(value) < 60 else ''}".rstrip())
 
 
 def _take_unknown(
-    found: Found, name: str, options: Sequence[tuple[str, str]], operands: Sequence[str]
+    found: Description, name: str, options: Sequence[tuple[str, str]], operands: Sequence[str]
 ) -> None:
     if name in ("sudo", "doas", "env", "exec", "nohup", "setsid", "time", "stdbuf"):
         found.set_aside(f"started by {name} {' '.join(option for option, _ in options)}".rstrip())
@@ -306,7 +306,7 @@ def _take_unknown(
     found.leave(f"started by {' '.join([name, *(option for option, _ in options), *operands])}")
 
 
-def all_threads_on(found: Found, words: str, cpus: str) -> None:
+def all_threads_on(found: Description, words: str, cpus: str) -> None:
     """Take that all threads of QEMU's run on some CPUs.
 
     Args:
@@ -321,7 +321,7 @@ def all_threads_on(found: Found, words: str, cpus: str) -> None:
 
 
 def _taskset(
-    found: Found, name: str, options: Sequence[tuple[str, str]], operands: Sequence[str]
+    found: Description, name: str, options: Sequence[tuple[str, str]], operands: Sequence[str]
 ) -> None:
     cpus = operands[0] if operands else ""
     names = [option for option, _ in options]
@@ -340,7 +340,7 @@ def _cpus_of_mask(mask: str) -> list[int]:
 
 
 def _chrt(
-    found: Found, name: str, options: Sequence[tuple[str, str]], operands: Sequence[str]
+    found: Description, name: str, options: Sequence[tuple[str, str]], operands: Sequence[str]
 ) -> None:
     words = " ".join(option for option, _ in options)
     policies = {
@@ -362,7 +362,7 @@ def _chrt(
 
 
 def _numactl(
-    found: Found, name: str, options: Sequence[tuple[str, str]], operands: Sequence[str]
+    found: Description, name: str, options: Sequence[tuple[str, str]], operands: Sequence[str]
 ) -> None:
     for option, value in options:
         if option in ("-m", "--membind"):
@@ -374,7 +374,7 @@ def _numactl(
 
 
 def _nice(
-    found: Found, name: str, options: Sequence[tuple[str, str]], operands: Sequence[str]
+    found: Description, name: str, options: Sequence[tuple[str, str]], operands: Sequence[str]
 ) -> None:
     nice = "10"
     for option, value in options:
@@ -387,7 +387,7 @@ def _nice(
 
 
 def _systemd(
-    found: Found, name: str, options: Sequence[tuple[str, str]], operands: Sequence[str]
+    found: Description, name: str, options: Sequence[tuple[str, str]], operands: Sequence[str]
 ) -> None:
     for option, value in options:
         if option in ("-p", "--property"):
@@ -400,7 +400,7 @@ def _systemd(
             found.set_aside(f"systemd-run {option}")
 
 
-def _property(found: Found, text: str) -> None:
+def _property(found: Description, text: str) -> None:
     name, _, value = text.partition("=")
     cap = fraction(value.removesuffix("%"))
     if name == "CPUQuota" and value.endswith("%") and cap:
@@ -418,12 +418,12 @@ def _property(found: Found, text: str) -> None:
 
 
 def _ionice(
-    found: Found, name: str, options: Sequence[tuple[str, str]], operands: Sequence[str]
+    found: Description, name: str, options: Sequence[tuple[str, str]], operands: Sequence[str]
 ) -> None:
     _listed(found, name, options or [("-c", "2")])
 
 
-_Taker = Callable[[Found, str, Sequence[tuple[str, str]], Sequence[str]], None]
+_Taker = Callable[[Description, str, Sequence[tuple[str, str]], Sequence[str]], None]
 _TAKERS: Mapping[str, _Taker] = {
     "taskset": _taskset,
     "chrt": _chrt,

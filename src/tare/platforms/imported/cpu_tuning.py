@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from tare.platforms.imported.model import Found
+from tare.platforms.imported.model import Description
 from tare.platforms.imported.notes import Node
 from tare.platforms.imported.parsing import MOST_CPUS, cpu_set, whole
 from tare.platforms.scheduling import DEFAULT_PERIOD_S
@@ -23,7 +23,7 @@ OTHERS = {"emulator_": "QEMU's other threads", "iothread_": "each I/O thread"}
 """What has a limit of its own, by how libvirt begins its name."""
 
 
-def read_tuning(found: Found, root: Node) -> None:
+def read_tuning(found: Description, root: Node) -> None:
     """Take what a domain says of its CPUs, once all else of it was read.
 
     Args:
@@ -56,7 +56,7 @@ def _text(tune: Node, name: str) -> str | None:
     return None if part is None else part.text
 
 
-def weigh(found: Found, given: str, number: int | None, most: int = MOST_WEIGHT) -> None:
+def weigh(found: Description, given: str, number: int | None, most: int = MOST_WEIGHT) -> None:
     """Take a weight among control groups, which is another number in each version of them.
 
     Args:
@@ -81,7 +81,7 @@ def weigh(found: Found, given: str, number: int | None, most: int = MOST_WEIGHT)
         )
 
 
-def _vcpus(found: Found, tune: Node, anywhere: str | None) -> None:
+def _vcpus(found: Description, tune: Node, anywhere: str | None) -> None:
     """Take vCPUs that have a CPU each; which one it is, Tare chooses."""
     pins = {each.get("vcpu"): each.get("cpuset") for each in tune.all("vcpupin")}
     sets = [cpu_set(pins.get(str(number))) for number in range(min(found.vcpus or 1, MOST_CPUS))]
@@ -99,7 +99,7 @@ def _vcpus(found: Found, tune: Node, anywhere: str | None) -> None:
         found.leave(f"vCPUs on CPUs {anywhere}", OWN_CPU if cpu_set(anywhere) else NO_LIST)
 
 
-def _emulator(found: Found, tune: Node, anywhere: str | None) -> None:
+def _emulator(found: Description, tune: Node, anywhere: str | None) -> None:
     """Take where QEMU's other threads run: where vCPUs run by default, by default."""
     pin = tune.find("emulatorpin")
     given = anywhere if pin is None else pin.get("cpuset")
@@ -111,7 +111,7 @@ def _emulator(found: Found, tune: Node, anywhere: str | None) -> None:
         found.leave(f"<cputune> emulatorpin {given}", NO_LIST)
 
 
-def _disks_thread(found: Found, tune: Node, anywhere: str | None) -> None:
+def _disks_thread(found: Description, tune: Node, anywhere: str | None) -> None:
     """Take where the thread of the disk that is carried over runs."""
     disk = found.chosen_disk
     thread = (disk.thread or None) if disk is not None else None
@@ -132,7 +132,7 @@ def _disks_thread(found: Found, tune: Node, anywhere: str | None) -> None:
         found.options["iothread_cpus"] = list(cpus)
 
 
-def _policy(found: Found, tune: Node) -> None:
+def _policy(found: Description, tune: Node) -> None:
     """Take the scheduling policy of the vCPUs, where it is that of all of them."""
     policies: dict[int, tuple[str, str]] = {}
     for each in tune.all("vcpusched"):
@@ -155,7 +155,7 @@ def _policy(found: Found, tune: Node) -> None:
     _import_policy(found, *one)
 
 
-def _import_policy(found: Found, policy: str, given: str) -> None:
+def _import_policy(found: Description, policy: str, given: str) -> None:
     if policy == "batch":
         found.schedule(policy=policy)
     elif policy == "fifo":
@@ -167,12 +167,12 @@ def _import_policy(found: Found, policy: str, given: str) -> None:
         found.leave(f"<cputune> vcpusched {policy}", "Tare knows `batch` and `fifo`")
 
 
-def _share(found: Found, tune: Node) -> None:
+def _share(found: Description, tune: Node) -> None:
     if (shares := _text(tune, "shares")) is not None:
         weigh(found, f"<cputune> shares {shares}", whole(shares))
 
 
-def _limit(found: Found, tune: Node) -> None:
+def _limit(found: Description, tune: Node) -> None:
     """Take what the whole domain may use, or each vCPU; 0 and less is as much as there is."""
     each_us = _quota(found, tune, "")
     all_us = _quota(found, tune, "global_")
@@ -199,7 +199,7 @@ def _capped(quota: int, period: int, times: int) -> dict[str, float | str]:
     return cap
 
 
-def _quota(found: Found, tune: Node, prefix: str) -> tuple[int, int] | None:
+def _quota(found: Description, tune: Node, prefix: str) -> tuple[int, int] | None:
     """Return quota and period in microseconds; None if there is no limit."""
     given = _text(tune, f"{prefix}quota") or ""
     quota = whole(given)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tare.platforms.imported.model import BOOTS, Disk, Found
+from tare.platforms.imported.model import BOOTS, Description, Disk
 from tare.platforms.imported.notes import Values
 from tare.platforms.imported.parsing import bytes_of, leaves, whole
 
@@ -27,14 +27,14 @@ def is_firecracker(value: Mapping[str, Any]) -> bool:
     return bool(PARTS & set(value))
 
 
-def read_firecracker(value: Mapping[str, Any]) -> Found:
+def read_firecracker(value: Mapping[str, Any]) -> Description:
     """Return what a configuration says.
 
     Raises:
         ValueError: It is too large.
     """
     values = Values("", dict(leaves(value)))
-    found = Found(described=True)
+    found = Description(described=True)
     found.leave("Firecracker itself", "QEMU's mainboard `microvm` with KVM comes nearest")
     found.options |= {"accelerator": "kvm", "machine": "microvm"}
     found.vcpus = whole(values.get("machine-config.vcpu_count", "1")) or 1
@@ -64,7 +64,7 @@ def _why(key: str, _: str) -> str | None:
     return None if part in _ASIDE else _WHY.get(part, "")
 
 
-def _drives(found: Found, values: Values) -> None:
+def _drives(found: Description, values: Values) -> None:
     for number in range(values.count("drives")):
         part = f"drives.{number}"
         # Firecracker ignores flushes unless it is asked not to.
@@ -86,7 +86,7 @@ def _drives(found: Found, values: Values) -> None:
         found.add_disk(disk)
 
 
-def _cards(found: Found, values: Values) -> None:
+def _cards(found: Description, values: Values) -> None:
     for number in range(values.count("network-interfaces")):
         part = f"network-interfaces.{number}"
         values.skip(*(f"{part}.{name}" for name in ("iface_id", "guest_mac", "host_dev_name")))

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from tare.platforms.imported.model import BOOTS, FIRMWARE, Disk, Found
+from tare.platforms.imported.model import BOOTS, FIRMWARE, Description, Disk
 from tare.platforms.imported.notes import Values
 from tare.platforms.imported.parsing import bytes_of, fraction, leaves, whole
 from tare.platforms.imported.processor import take_model
@@ -104,7 +104,7 @@ def documents(text: str) -> list[Any]:
         raise ValueError(f"{place}is not YAML") from None
 
 
-def read_kubevirt(several: Iterable[Any]) -> Found:
+def read_kubevirt(several: Iterable[Any]) -> Description:
     """Return what the first virtual machine among some objects of Kubernetes says.
 
     Raises:
@@ -115,7 +115,7 @@ def read_kubevirt(several: Iterable[Any]) -> Found:
         raise ValueError("has no VirtualMachine or VirtualMachineInstance of KubeVirt's")
     machine = machines[0]
     values = Values("", {_short(key): value for key, value in leaves(dict(machine))})
-    found = Found(described=True, name=values.get("metadata.name", ""))
+    found = Description(described=True, name=values.get("metadata.name", ""))
     for other in machines[1:]:
         name = str(dict(other.get("metadata") or {}).get("name", ""))
         found.leave(f"machine {name}", "only the first is taken")
@@ -151,7 +151,7 @@ def _short(key: str) -> str:
     return key.removeprefix("spec.") if key.startswith(inner) else key
 
 
-def _size(found: Found, values: Values) -> None:
+def _size(found: Description, values: Values) -> None:
     """Take vCPUs and memory: the domain's own, or what it requests of Kubernetes."""
     parts = [values.get(f"domain.cpu.{name}", "") for name in ("cores", "sockets", "threads")]
     if any(parts):
@@ -197,7 +197,7 @@ def _bytes(text: str) -> int | None:
     return None if number is None else number + round(float(size[2] or 0) * unit)
 
 
-def _processor(found: Found, values: Values) -> None:
+def _processor(found: Description, values: Values) -> None:
     model = values.get("domain.cpu.model", "host-model")
     flags = []
     for number in range(values.count("domain.cpu.features")):
@@ -243,12 +243,12 @@ def _features(values: Values) -> list[str]:
     return flags
 
 
-def _memory(found: Found, values: Values) -> None:
+def _memory(found: Description, values: Values) -> None:
     if pages := values.get("domain.memory.hugepages.pageSize", ""):
         found.huge_pages(_bytes(pages))
 
 
-def _disks(found: Found, values: Values) -> None:
+def _disks(found: Description, values: Values) -> None:
     sizes = _sizes(values)
     kinds = _volumes(values)
     policy = values.get("domain.ioThreadsPolicy", "")
@@ -314,7 +314,7 @@ def _sizes(values: Values) -> dict[str, int | None]:
     return sizes
 
 
-def _interfaces(found: Found, values: Values) -> None:
+def _interfaces(found: Description, values: Values) -> None:
     several = values.get("domain.devices.networkInterfaceMultiqueue", "") in _TRUE
     for number in range(values.count("domain.devices.interfaces")):
         part = f"domain.devices.interfaces.{number}"
@@ -329,7 +329,7 @@ def _interfaces(found: Found, values: Values) -> None:
         values.skip(*(key for key in own if key.removeprefix(f"{part}.").split(".")[0] in names))
 
 
-def _finish(found: Found, values: Values) -> None:
+def _finish(found: Description, values: Values) -> None:
     def why(key: str, _: str) -> str | None:
         if _is_below(key, _ASIDE):
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tare.platforms.imported.model import CACHE_OF_QEMU, Disk, Found
+from tare.platforms.imported.model import CACHE_OF_QEMU, Description, Disk
 from tare.platforms.imported.notes import Node
 from tare.platforms.imported.parsing import UNITS, bytes_of, whole
 
@@ -41,7 +41,7 @@ _WAYS = frozenset({"", "bridge", "network", "ethernet", "user", "direct"})
 """What a network interface may be connected to, as Tare knows it."""
 
 
-def read_devices(found: Found, part: Node) -> None:
+def read_devices(found: Description, part: Node) -> None:
     """Take the devices, as far as Tare's machines have them.
 
     Args:
@@ -70,7 +70,7 @@ def _threads_of_scsi(part: Node) -> str:
     return ""
 
 
-def _controller(found: Found, controller: Node) -> None:
+def _controller(found: Description, controller: Node) -> None:
     kind = controller.peek("type")
     if kind in _CONTROLLERS_ASIDE:
         controller.take()
@@ -91,13 +91,13 @@ def _controller(found: Found, controller: Node) -> None:
     found.serve_scsi(queues, thread)
 
 
-def _memory_device(found: Found, device: Node) -> None:
+def _memory_device(found: Description, device: Node) -> None:
     """Take memory that is plugged in when the machine starts, which libvirt counts in `memory`."""
     model = device.get("model")
     found.leave(f"device memory {model}", "its size is a part of the machine's memory")
 
 
-def _interface(found: Found, interface: Node) -> None:
+def _interface(found: Description, interface: Node) -> None:
     way = interface.get("type")
     if way == "hostdev":
         found.leave("device interface hostdev", "`network: sriov` has a function of a card")
@@ -133,7 +133,7 @@ def _interface(found: Found, interface: Node) -> None:
             found.leave(f"network interface <{part.tag}> {part.words()[len(part.tag) :]}".rstrip())
 
 
-def _disk(found: Found, each: Node, scsi_thread: str) -> None:
+def _disk(found: Description, each: Node, scsi_thread: str) -> None:
     device = each.get("device", "disk")
     if device in ("cdrom", "floppy"):
         each.take()

@@ -8,7 +8,7 @@ from tare.platforms.imported.cpu_tuning import read_tuning
 from tare.platforms.imported.libvirt_devices import ASIDE as DEVICES_ASIDE
 from tare.platforms.imported.libvirt_devices import WHY as DEVICES_WHY
 from tare.platforms.imported.libvirt_devices import read_devices
-from tare.platforms.imported.model import BOOTS, FIRMWARE, Found
+from tare.platforms.imported.model import BOOTS, FIRMWARE, Description
 from tare.platforms.imported.notes import Node
 from tare.platforms.imported.parsing import UNITS, bytes_of, whole
 from tare.platforms.imported.processor import CPU_OF_QEMU, take_model
@@ -39,7 +39,7 @@ CONTAINERS = frozenset({"lxc", "openvz", "vz"})
 """Types of domains that share the host's kernel."""
 
 
-def read_domain(root: Node) -> Found:
+def read_domain(root: Node) -> Description:
     """Return what a domain says.
 
     Args:
@@ -48,7 +48,7 @@ def read_domain(root: Node) -> Found:
     Raises:
         ValueError: It describes a container.
     """
-    found = Found(described=True)
+    found = Description(described=True)
     root.touched = True
     kind = root.get("type")
     if kind in CONTAINERS:
@@ -76,24 +76,24 @@ def read_domain(root: Node) -> Found:
     return found
 
 
-def _commandline(found: Found, part: Node) -> None:
+def _commandline(found: Description, part: Node) -> None:
     words = (each.get("value") for each in part.parts if each.tag == "arg")
     options = [word for word in words if word.startswith("-")]
     part.take()
     found.leave(f"<qemu:commandline> {' '.join(options)}".rstrip(), "write `extra-args`")
 
 
-def _name(found: Found, part: Node) -> None:
+def _name(found: Description, part: Node) -> None:
     found.name = part.text
 
 
-def _memory(found: Found, part: Node) -> None:
+def _memory(found: Description, part: Node) -> None:
     found.memory = bytes_of(part.text, UNITS.get(part.get("unit", "KiB")))
     if found.memory is None:
         found.leave("<memory>", "it is not a size")
 
 
-def _balloon(found: Found, part: Node) -> None:
+def _balloon(found: Description, part: Node) -> None:
     """List memory that a balloon takes away: Tare's machines have none."""
     size = bytes_of(part.text, UNITS.get(part.get("unit", "KiB")))
     if size is not None and size != found.memory:
@@ -102,14 +102,14 @@ def _balloon(found: Found, part: Node) -> None:
         )
 
 
-def _vcpu(found: Found, part: Node) -> None:
+def _vcpu(found: Description, part: Node) -> None:
     most = whole(part.text)
     found.vcpus = whole(part.get("current")) or most
     if most is not None and found.vcpus is not None and most > found.vcpus:
         found.leave(f"vCPUs that may be added, up to {most}", "those that are there are taken")
 
 
-def _backing(found: Found, part: Node) -> None:
+def _backing(found: Description, part: Node) -> None:
     for each in part.parts:
         if each.tag == "hugepages":
             found.huge_pages()
@@ -128,7 +128,7 @@ def _backing(found: Found, part: Node) -> None:
             found.touch_memory()
 
 
-def _nodes(found: Found, part: Node) -> None:
+def _nodes(found: Description, part: Node) -> None:
     for each in part.all("memory"):
         mode, nodes = each.get("mode", "strict"), each.get("nodeset")
         if mode == "strict" and nodes:
@@ -137,7 +137,7 @@ def _nodes(found: Found, part: Node) -> None:
             found.leave(f"<numatune> memory mode={mode} {nodes}".rstrip())
 
 
-def _system(found: Found, part: Node) -> None:
+def _system(found: Description, part: Node) -> None:
     if part.get("firmware") or part.all("loader") or part.all("nvram"):
         found.leave(*FIRMWARE)
     for each in part.parts:
@@ -157,12 +157,12 @@ def _system(found: Found, part: Node) -> None:
     found.leave(*BOOTS)
 
 
-def _resource(found: Found, part: Node) -> None:
+def _resource(found: Description, part: Node) -> None:
     part.take()
     found.set_aside(f"<resource> {part.words().removeprefix('resource').strip()}")
 
 
-def _processor(found: Found, root: Node) -> None:
+def _processor(found: Description, root: Node) -> None:
     """Take the processor, with what ``features`` and ``clock`` add to QEMU's ``-cpu``."""
     part = root.find("cpu")
     mode, model, flags = "custom", "", processor_flags(found, root)
@@ -187,7 +187,7 @@ def _processor(found: Found, root: Node) -> None:
     take_model(found, name, flags)
 
 
-def _topology(found: Found, topology: Node) -> None:
+def _topology(found: Description, topology: Node) -> None:
     for name in ("sockets", "dies", "clusters", "cores", "threads"):
         number = whole(topology.get(name, "1"))
         if name != "cores" and number not in (None, 1):
@@ -195,7 +195,7 @@ def _topology(found: Found, topology: Node) -> None:
             found.leave(what, "each vCPU is a core of its own")
 
 
-_PARTS: dict[str, Callable[[Found, Node], None]] = {
+_PARTS: dict[str, Callable[[Description, Node], None]] = {
     "name": _name,
     "memory": _memory,
     "currentMemory": _balloon,
@@ -240,7 +240,7 @@ _KVM = {
 _TIMERS = {"kvmclock": "kvmclock", "hypervclock": "hv-time"}
 
 
-def processor_flags(found: Found, root: Node) -> list[str]:
+def processor_flags(found: Description, root: Node) -> list[str]:
     """Return the flags in QEMU's words that other parts of a domain add to the processor's.
 
     Args:

@@ -79,7 +79,7 @@ class Disk:
 
 
 @dataclass
-class Found:
+class Description:
     """The contents of a description, collected while it is read.
 
     Args:

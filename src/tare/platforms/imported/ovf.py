@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tare.platforms.imported.model import BOOTS, FIRMWARE, Disk, Found
+from tare.platforms.imported.model import BOOTS, FIRMWARE, Description, Disk
 from tare.platforms.imported.notes import Node
 from tare.platforms.imported.parsing import bytes_of, whole
 
@@ -35,13 +35,13 @@ _POWER = re.compile(r"byte\s*\*\s*2\s*\^\s*(\d{1,2})")
 _NAMED = {"byte": 0, "bytes": 0, "kilobytes": 10, "megabytes": 20, "gigabytes": 30}
 
 
-def read_ovf(root: Node) -> Found:
+def read_ovf(root: Node) -> Description:
     """Return what the first virtual system of a descriptor says.
 
     Args:
         root: The element ``Envelope``.
     """
-    found = Found()
+    found = Description()
     systems = root.every("VirtualSystem")
     if not systems:
         return found
@@ -80,7 +80,7 @@ def read_ovf(root: Node) -> Found:
     return found
 
 
-def _configuration(root: Node, found: Found) -> str:
+def _configuration(root: Node, found: Description) -> str:
     """Return which of several deployments is taken: the default one, else the first."""
     several = root.every("Configuration")
     named = [each.get("id") for each in several]
@@ -99,7 +99,7 @@ def _counts(item: Node, chosen: str) -> bool:
 
 
 def _item(
-    found: Found,
+    found: Description,
     item: dict[str, str],
     buses: dict[str, str],
     disks: dict[str, int | None],
@@ -130,7 +130,7 @@ def _item(
     _limits(found, item, {CPU: "CPU", MEMORY: "memory"}.get(kind, f"item {kind}"), read)
 
 
-def _bus(found: Found, item: dict[str, str]) -> str:
+def _bus(found: Description, item: dict[str, str]) -> str:
     kind = item.get("ResourceType", "")
     bus = {IDE: "ide", SCSI: "scsi", SATA: "sata"}.get(kind, "")
     model = item.get("ResourceSubType", "")
@@ -146,7 +146,7 @@ def _bus(found: Found, item: dict[str, str]) -> str:
     return bus
 
 
-def _limits(found: Found, item: dict[str, str], what: str, read: set[str]) -> None:
+def _limits(found: Description, item: dict[str, str], what: str, read: set[str]) -> None:
     """List what of an item was not read: reservations, limits, weights and vendors' own fields."""
     for name, value in item.items():
         if name in read or name in _ITEM_ASIDE:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tare.platforms.imported.model import Found
+from tare.platforms.imported.model import Description
 from tare.platforms.imported.parsing import whole
 from tare.platforms.qemu.enlightenments import HYPERV_FLAGS, KVM_FLAGS, USUAL_HYPERV
 
@@ -27,7 +27,7 @@ PROPERTIES = frozenset({"migratable", "host-phys-bits", "pmu", "host-cache-info"
 ON, OFF = frozenset({"on", "yes", "true", ""}), frozenset({"off", "no", "false"})
 
 
-def take_processor(found: Found, words: str) -> None:
+def take_processor(found: Description, words: str) -> None:
     """Take what ``-cpu`` says.
 
     Args:
@@ -38,7 +38,7 @@ def take_processor(found: Found, words: str) -> None:
     take_model(found, model, flags)
 
 
-def take_model(found: Found, model: str, flags: Iterable[str]) -> None:
+def take_model(found: Description, model: str, flags: Iterable[str]) -> None:
     """Take a processor's model, and its flags in QEMU's words.
 
     Args:
@@ -95,7 +95,7 @@ def _spelled(name: str, value: str) -> str:
     return f"{'+' if value in ON else '-'}{name}"
 
 
-def _enlightenment(found: Found, name: str, value: str, into: dict[str, bool]) -> None:
+def _enlightenment(found: Description, name: str, value: str, into: dict[str, bool]) -> None:
     if name == "hv-passthrough" and value in ON:
         into.update(dict.fromkeys(USUAL_HYPERV, True))
         found.leave("CPU hv-passthrough", "the enlightenments that QEMU recommends are used")
@@ -122,7 +122,7 @@ def _number(text: str) -> int | None:
     return whole(text)
 
 
-def _take_hypervisor(found: Found, flags: dict[str, bool], *, kvm: bool) -> None:
+def _take_hypervisor(found: Description, flags: dict[str, bool], *, kvm: bool) -> None:
     """Take what the hypervisor announces to the guest."""
     if not flags:
         return

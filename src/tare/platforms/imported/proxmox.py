@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tare.platforms.imported.command_line import all_threads_on
 from tare.platforms.imported.cpu_tuning import weigh
-from tare.platforms.imported.model import FIRMWARE, Disk, Found
+from tare.platforms.imported.model import FIRMWARE, Description, Disk
 from tare.platforms.imported.notes import Values, shown
 from tare.platforms.imported.parsing import bytes_of, cpu_set, fraction, whole
 from tare.platforms.imported.processor import take_model
@@ -76,13 +76,13 @@ def is_configuration(text: str) -> bool:
     return _LINE.fullmatch(first) is not None
 
 
-def read_proxmox(text: str) -> Found:
+def read_proxmox(text: str) -> Description:
     """Return what a configuration says; its snapshots, which follow it, are not read.
 
     Raises:
         ValueError: A line is none of such a file, or it describes no VM.
     """
-    found = Found(described=True)
+    found = Description(described=True)
     values = Values("", _values(found, text))
     kvm = values.get("kvm", "1") != "0" and values.get("arch", "x86_64") == "x86_64"
     found.options["accelerator"] = "kvm" if kvm else "tcg"
@@ -103,7 +103,7 @@ def read_proxmox(text: str) -> Found:
     return found
 
 
-def _values(found: Found, text: str) -> dict[str, str]:
+def _values(found: Description, text: str) -> dict[str, str]:
     values: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         line = line.strip()
@@ -123,7 +123,7 @@ def _values(found: Found, text: str) -> dict[str, str]:
     return values
 
 
-def _size_of(found: Found, values: Values) -> None:
+def _size_of(found: Description, values: Values) -> None:
     """Take memory and vCPUs: 512 MiB, one core and one socket by default (qm.conf(5))."""
     memory = Values("memory", pairs(values.get("memory", "512"), "current"))
     found.memory = bytes_of(memory.get("current", ""), 1 << 20)
@@ -142,7 +142,7 @@ def _size_of(found: Found, values: Values) -> None:
         found.vcpus = there
 
 
-def _board(found: Found, text: str) -> None:
+def _board(found: Description, text: str) -> None:
     values = Values("machine", pairs(text, "type"))
     kind = values.get("type", "pc").partition("+pve")[0]
     if not kind and values.get("enable-s3", values.get("enable-s4", "")):
@@ -151,7 +151,7 @@ def _board(found: Found, text: str) -> None:
     found.close(values)
 
 
-def _tuning(found: Found, values: Values) -> None:
+def _tuning(found: Description, values: Values) -> None:
     """Take limit, weight and CPUs of the whole VM (qm.conf(5), `cpulimit` and what follows)."""
     text = values.get("cpulimit", "0")
     limit = fraction(text)
@@ -173,7 +173,7 @@ def _place(key: str) -> tuple[int, int, str]:
     return (_ORDER.index(match[1]), int(match[2]), key)
 
 
-def _part(found: Found, key: str, values: Values, order: Mapping[str, int]) -> None:
+def _part(found: Description, key: str, values: Values, order: Mapping[str, int]) -> None:
     if match := _DISK.fullmatch(key):
         _disk(found, key, match[1], Values("disk", pairs(values[key], "file")), order)
     elif _NODE.fullmatch(key):
@@ -188,7 +188,7 @@ def _part(found: Found, key: str, values: Values, order: Mapping[str, int]) -> N
         _interface(found, card, other_processor=other)
 
 
-def _interface(found: Found, values: Values, *, other_processor: bool) -> None:
+def _interface(found: Description, values: Values, *, other_processor: bool) -> None:
     first_pair = next(iter(values.items()), ("", ""))
     model = first_pair[1] if first_pair[0] == "model" else first_pair[0]
     queues = whole(values.get("queues", ""))
@@ -216,7 +216,7 @@ def _boot_order(values: Values) -> Mapping[str, int]:
     return {name: place for place, name in enumerate(names)}
 
 
-def _disk(found: Found, key: str, bus: str, values: Values, order: Mapping[str, int]) -> None:
+def _disk(found: Description, key: str, bus: str, values: Values, order: Mapping[str, int]) -> None:
     volume = values.get("file", values.get("volume", ""))
     if values.get("media", "") == "cdrom" or volume in ("none", "cdrom"):
         found.set_aside(f"{key} (a CD)")
@@ -265,7 +265,7 @@ def _volume(disk: Disk, volume: str, form: str) -> None:
         )
 
 
-def _controller(found: Found, values: Values) -> None:
+def _controller(found: Description, values: Values) -> None:
     # By default it is LSI's (qm.conf(5)).
     controller = values.get("scsihw", "lsi")
     on_scsi = any(disk.bus == "scsi" for disk in found.disks)
@@ -273,7 +273,7 @@ def _controller(found: Found, values: Values) -> None:
         found.leave(f"disk controller {controller}", "virtio-scsi is taken")
 
 
-def _finish(found: Found, values: Values) -> None:
+def _finish(found: Description, values: Values) -> None:
     """List the keys that were not read."""
 
     def why(key: str, value: str) -> str | None:
@@ -316,7 +316,7 @@ _SINCE_6 = ("hv_spinlocks=0x1fff", "hv_vapic", "hv_time", "hv_reset", "hv_vpinde
 _SINCE_7 = ("hv_relaxed", "hv_synic", "hv_stimer", "hv_ipi")
 
 
-def take_processor_of_proxmox(found: Found, values: Values) -> None:
+def take_processor_of_proxmox(found: Description, values: Values) -> None:
     """Take the processor: its model, and what Proxmox adds to it.
 
     Args:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from tare.platforms.imported.model import CACHE_OF_QEMU, FIRMWARE, Disk, Found
+from tare.platforms.imported.model import CACHE_OF_QEMU, FIRMWARE, Description, Disk
 from tare.platforms.imported.notes import Values, shown
 from tare.platforms.imported.parsing import whole
 
@@ -147,7 +147,7 @@ class Backend:
         return self.get("file", "filename")
 
 
-def add_drive(found: Found, values: Mapping[str, str]) -> None:
+def add_drive(found: Description, values: Mapping[str, str]) -> None:
     """Take what ``-drive`` attaches by itself."""
     bus = values.get("if", "ide")
     if bus == "pflash":
@@ -160,7 +160,7 @@ def add_drive(found: Found, values: Mapping[str, str]) -> None:
         add_disk(found, bus, values, Values("-drive", {}), {})
 
 
-def add_device(found: Found, kind: str, device: Values, nodes: Nodes) -> None:
+def add_device(found: Description, kind: str, device: Values, nodes: Nodes) -> None:
     """Take a disk that is a device of its own.
 
     Args:
@@ -191,7 +191,7 @@ def add_device(found: Found, kind: str, device: Values, nodes: Nodes) -> None:
             disk.leave(f"-device {kind} {shown(name, value)}")
 
 
-def add_controller(found: Found, values: Values) -> None:
+def add_controller(found: Description, values: Values) -> None:
     """Take a controller of virtio-scsi, which has the queues and the thread of its disks."""
     queues = whole(values.get("num_queues", values.get("num-queues", "")))
     values.skip("driver")
@@ -205,7 +205,7 @@ def add_controller(found: Found, values: Values) -> None:
 
 
 def add_disk(
-    found: Found, bus: str, values: Mapping[str, str], device: Values, nodes: Nodes
+    found: Description, bus: str, values: Mapping[str, str], device: Values, nodes: Nodes
 ) -> Disk:
     """Take a disk.
 
@@ -241,7 +241,7 @@ def add_disk(
     return disk
 
 
-def _filter(found: Found, disk: Disk, layer: Values) -> None:
+def _filter(found: Description, disk: Disk, layer: Values) -> None:
     """List a node that only passes requests on to the next one."""
     kind = layer.get("driver", "")
     if kind == "throttle":

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tare.platforms.imported.command_line import find_line, take_wrappers, without_shell
-from tare.platforms.imported.model import BOOTS, FIRMWARE, Found
+from tare.platforms.imported.model import BOOTS, FIRMWARE, Description
 from tare.platforms.imported.notes import Values, shown
 from tare.platforms.imported.parsing import bytes_of, whole
 from tare.platforms.imported.processor import take_processor
@@ -88,7 +88,7 @@ class _Gathered:
     default_accelerator: str = "tcg"
 
 
-def read_words(text: str) -> Found:
+def read_words(text: str) -> Description:
     """Return what a command line says.
 
     Raises:
@@ -96,7 +96,7 @@ def read_words(text: str) -> Found:
             QEMU in it.
     """
     line = find_line(text)
-    found = Found(described=True)
+    found = Description(described=True)
     # What QEMU does by default.
     found.options |= {"machine": "pc"}
     found.vcpus, found.memory = 1, MEMORY
@@ -131,7 +131,7 @@ def read_words(text: str) -> Found:
     return found
 
 
-def _settle_size(found: Found, options: Mapping[str, str], gathered: _Gathered) -> None:
+def _settle_size(found: Description, options: Mapping[str, str], gathered: _Gathered) -> None:
     """Add what is plugged in from the start, wherever the line says it."""
     board = pairs(options.get("machine", options.get("M", "")), "type")
     backend = gathered.objects.get(board.get("memory-backend", ""), {})
@@ -143,7 +143,7 @@ def _settle_size(found: Found, options: Mapping[str, str], gathered: _Gathered) 
     found.vcpus = min((found.vcpus or 0) + gathered.plugged_vcpus, 1 << 20)
 
 
-def _options(found: Found, words: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _options(found: Description, words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the options with their values; any other word is a disk's image, or is listed."""
     rest = iter(enumerate(words))
     for place, word in rest:
@@ -204,7 +204,7 @@ def _accelerators_of(gathered: _Gathered, listed: str) -> None:
     gathered.accelerators += [(each, Values("-accel", {})) for each in listed.split(":") if each]
 
 
-def _settle_accelerator(found: Found, gathered: _Gathered) -> None:
+def _settle_accelerator(found: Description, gathered: _Gathered) -> None:
     """Take the first accelerator that Tare has: QEMU takes the first that works."""
     wanted = gathered.accelerators or [(gathered.default_accelerator, Values("-accel", {}))]
     known = [kind for kind, _ in wanted if kind in ("kvm", "tcg")]
@@ -220,7 +220,7 @@ def _settle_accelerator(found: Found, gathered: _Gathered) -> None:
         found.close(own)
 
 
-def _storage(found: Found, gathered: _Gathered, name: str, value: str) -> None:
+def _storage(found: Description, gathered: _Gathered, name: str, value: str) -> None:
     found.carry(f"-{name}")
     if name == "drive":
         values = pairs(value, "file")
@@ -229,7 +229,7 @@ def _storage(found: Found, gathered: _Gathered, name: str, value: str) -> None:
         add_drive(found, values)
 
 
-def _device(found: Found, value: str, gathered: _Gathered) -> None:
+def _device(found: Description, value: str, gathered: _Gathered) -> None:
     values = Values("-device", pairs(value, "driver"))
     kind = plain(values.get("driver", ""))
     if "drive" in values:
@@ -258,7 +258,7 @@ def _device(found: Found, value: str, gathered: _Gathered) -> None:
         found.leave(what, _WHY_DEVICE.get(kind, ""))
 
 
-def _plugged_memory(found: Found, kind: str, values: Values, gathered: _Gathered) -> None:
+def _plugged_memory(found: Description, kind: str, values: Values, gathered: _Gathered) -> None:
     """Take memory beyond that of ``-m``, which is there when the machine starts."""
     name = values.get("memdev", "")
     gathered.used.add(name)
@@ -271,7 +271,7 @@ def _plugged_memory(found: Found, kind: str, values: Values, gathered: _Gathered
     found.carry(f"-device {kind}")
 
 
-def _interface(found: Found, kind: str, values: Values, gathered: _Gathered) -> None:
+def _interface(found: Description, kind: str, values: Values, gathered: _Gathered) -> None:
     name = values.get("netdev", "")
     netdev = gathered.netdevs.get(name, Values("-netdev", {}))
     gathered.used.add(name)
@@ -282,7 +282,7 @@ def _interface(found: Found, kind: str, values: Values, gathered: _Gathered) -> 
     found.close(values, _WHY_NIC, PLACED | {"vectors"})
 
 
-def _card(found: Found, kind: str, netdev: Values, *, several: bool = False) -> bool:
+def _card(found: Description, kind: str, netdev: Values, *, several: bool = False) -> bool:
     """Take a network card, and what it is connected to; return whether it is the first."""
     queues, way = whole(netdev.get("queues", "")), netdev.get("type", "")
     vhost = netdev.get("vhost", "")
@@ -314,7 +314,7 @@ def _size(text: str, power: int) -> int | None:
     return None if number is None else number + round(float(size[2] or 0) * unit)
 
 
-def _memory(found: Found, value: str, gathered: _Gathered) -> None:
+def _memory(found: Description, value: str, gathered: _Gathered) -> None:
     values = Values("-m", pairs(value, "size"))
     # Without a unit it is in MiB (qemu-system-x86_64(1), -m).
     found.memory = _size(values.get("size", ""), 20) if "size" in values else MEMORY
@@ -323,7 +323,7 @@ def _memory(found: Found, value: str, gathered: _Gathered) -> None:
     found.close(values, dict.fromkeys(values, "memory is not added while it runs"))
 
 
-def _cpus(found: Found, value: str, gathered: _Gathered) -> None:
+def _cpus(found: Description, value: str, gathered: _Gathered) -> None:
     values = Values("-smp", pairs(value, "cpus"))
     levels = ("drawers", "books", "sockets", "dies", "clusters", "modules", "cores", "threads")
     product = 1
@@ -341,7 +341,7 @@ def _cpus(found: Found, value: str, gathered: _Gathered) -> None:
     found.close(values)
 
 
-def _machine(found: Found, value: str, gathered: _Gathered) -> None:
+def _machine(found: Description, value: str, gathered: _Gathered) -> None:
     values = Values("-machine", pairs(value, "type"))
     if board := values.get("type", ""):
         # Proxmox adds the level of its own devices.
@@ -360,7 +360,7 @@ def _machine(found: Found, value: str, gathered: _Gathered) -> None:
         found.carry(f"-machine {name}")
 
 
-def _object(found: Found, value: str, gathered: _Gathered) -> None:
+def _object(found: Description, value: str, gathered: _Gathered) -> None:
     values = Values("-object", pairs(value, "qom-type"))
     kind = values.get("qom-type", "")
     values.skip("id")
@@ -383,7 +383,7 @@ def _object(found: Found, value: str, gathered: _Gathered) -> None:
         found.leave(f"-object {kind} {properties}".rstrip())
 
 
-def _backend(found: Found, kind: str, values: Values) -> None:
+def _backend(found: Description, kind: str, values: Values) -> None:
     """Take what holds the memory: huge pages, whether it is touched, and its NUMA node."""
     path = values.get("mem-path", "")
     if values.get("hugetlb", "") in _ON or "huge" in path:
@@ -410,18 +410,18 @@ def _page_size(path: str) -> int | None:
     return bytes_of(size[2], 1 << 30 if size[3].upper() == "G" else 1 << 20)
 
 
-def _mem_path(found: Found, value: str, gathered: _Gathered) -> None:
+def _mem_path(found: Description, value: str, gathered: _Gathered) -> None:
     if "huge" in value:
         found.huge_pages(_page_size(value))
     else:
         found.leave(f"-mem-path {value}", "anonymous memory is taken")
 
 
-def _mem_prealloc(found: Found, value: str, gathered: _Gathered) -> None:
+def _mem_prealloc(found: Description, value: str, gathered: _Gathered) -> None:
     found.touch_memory()
 
 
-def _overcommit(found: Found, value: str, gathered: _Gathered) -> None:
+def _overcommit(found: Description, value: str, gathered: _Gathered) -> None:
     values = Values("-overcommit", pairs(value, ""))
     for name, option in (("mem-lock", "mlock"), ("cpu-pm", "cpu_pm")):
         held = values.get(name, "")
@@ -432,22 +432,22 @@ def _overcommit(found: Found, value: str, gathered: _Gathered) -> None:
     found.close(values)
 
 
-def _realtime(found: Found, value: str, gathered: _Gathered) -> None:
+def _realtime(found: Description, value: str, gathered: _Gathered) -> None:
     values = Values("-realtime", pairs(value, ""))
     if values.get("mlock", "on") in _ON:
         found.options["mlock"] = True
     found.close(values)
 
 
-def _name(found: Found, value: str, gathered: _Gathered) -> None:
+def _name(found: Description, value: str, gathered: _Gathered) -> None:
     found.name = pairs(value, "guest").get("guest", "")
 
 
-def _kernel(found: Found, value: str, gathered: _Gathered) -> None:
+def _kernel(found: Description, value: str, gathered: _Gathered) -> None:
     found.leave(*BOOTS)
 
 
-def _nic(found: Found, value: str, gathered: _Gathered) -> None:
+def _nic(found: Description, value: str, gathered: _Gathered) -> None:
     values = Values("-nic", pairs(value, "type"))
     kind = values.get("type", "")
     if kind not in ("none", "nic"):
@@ -455,7 +455,7 @@ def _nic(found: Found, value: str, gathered: _Gathered) -> None:
         _card(found, plain(values.get("model", default)), values)
 
 
-def _net(found: Found, value: str, gathered: _Gathered) -> None:
+def _net(found: Description, value: str, gathered: _Gathered) -> None:
     """Take the older words for a card and for what it is connected to."""
     values = Values("-net", pairs(value, "type"))
     if values.get("type", "") == "nic":
@@ -468,19 +468,19 @@ def _net(found: Found, value: str, gathered: _Gathered) -> None:
         found.leave(f"-net {values.get('type', '')}", "write `network`")
 
 
-def _disk_file(found: Found, value: str, gathered: _Gathered) -> None:
+def _disk_file(found: Description, value: str, gathered: _Gathered) -> None:
     add_disk(found, "ide", {"file": value}, Values("-hda", {}), {})
 
 
-def _flash(found: Found, value: str, gathered: _Gathered) -> None:
+def _flash(found: Description, value: str, gathered: _Gathered) -> None:
     found.leave(*FIRMWARE)
 
 
-def _config(found: Found, value: str, gathered: _Gathered) -> None:
+def _config(found: Description, value: str, gathered: _Gathered) -> None:
     found.leave(f"-readconfig {value}", "what is in that file is not read")
 
 
-def _unused(found: Found, gathered: _Gathered) -> None:
+def _unused(found: Description, gathered: _Gathered) -> None:
     """List what has a name that nothing refers to, and what is not a file system's disk."""
     for name, netdev in gathered.netdevs.items():
         if name not in gathered.used:
@@ -525,7 +525,7 @@ _WHY_NIC = dict.fromkeys(
 _GATHERED = frozenset({"netdev", "cpu", "accel", "enable-kvm", "no-kvm"})
 """Options that are read before all others, or through what refers to them."""
 
-_OPTIONS: dict[str, Callable[[Found, str, _Gathered], None]] = {
+_OPTIONS: dict[str, Callable[[Description, str, _Gathered], None]] = {
     "m": _memory,
     "smp": _cpus,
     "machine": _machine,

@@ -15,7 +15,7 @@ from tare.platforms.imported.command_line import is_command
 from tare.platforms.imported.firecracker import is_firecracker, read_firecracker
 from tare.platforms.imported.kubevirt import documents, is_kubevirt, read_kubevirt
 from tare.platforms.imported.libvirt_xml import read_domain
-from tare.platforms.imported.model import LONGEST, Found
+from tare.platforms.imported.model import LONGEST, Description
 from tare.platforms.imported.notes import Node
 from tare.platforms.imported.ovf import read_ovf
 from tare.platforms.imported.proxmox import is_configuration, read_proxmox
@@ -92,7 +92,7 @@ def import_bytes(content: bytes, source: str, name: str = "") -> Arm:
     return arm_of(found, source)
 
 
-def _understood(text: str) -> Found:
+def _understood(text: str) -> Description:
     begin = text.lstrip()[:1]
     if begin == "<":
         return _read_xml(text)
@@ -111,7 +111,7 @@ def _understood(text: str) -> Found:
     return read_words(text) if is_command(text) else read_proxmox(text)
 
 
-def _read_json(text: str) -> Found:
+def _read_json(text: str) -> Description:
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
@@ -123,7 +123,7 @@ def _read_json(text: str) -> Found:
     raise ValueError("is JSON, but not a Firecracker configuration or a KubeVirt machine")
 
 
-def _read_xml(text: str) -> Found:
+def _read_xml(text: str) -> Description:
     # Entities can make a page of text into a memory full of it, and no description has any.
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise ValueError("has a document type of its own")

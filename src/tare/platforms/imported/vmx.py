@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tare.platforms.imported.cpu_tuning import OWN_CPU
-from tare.platforms.imported.model import BOOTS, FIRMWARE, Disk, Found
+from tare.platforms.imported.model import BOOTS, FIRMWARE, Description, Disk
 from tare.platforms.imported.notes import Values
 from tare.platforms.imported.parsing import bytes_of, whole
 
@@ -47,14 +47,14 @@ def is_vmx(text: str) -> bool:
     return bool(keys & {"virtualhw.version", "memsize", "numvcpus", "guestos", "config.version"})
 
 
-def read_vmx(text: str) -> Found:
+def read_vmx(text: str) -> Description:
     """Return what a machine's file says.
 
     Raises:
         ValueError: A line is none of such a file.
     """
     values = Values("", _values(text))
-    found = Found(described=True, name=values.get("displayname", ""))
+    found = Description(described=True, name=values.get("displayname", ""))
     found.options["accelerator"] = "kvm"
     found.vcpus = whole(values.get("numvcpus", "1")) or 1
     found.memory = bytes_of(values.get("memsize", ""), 1 << 20)
@@ -93,7 +93,7 @@ def _why(key: str, value: str) -> str | None:
     return ""
 
 
-def _scheduling(found: Found, values: Values) -> None:
+def _scheduling(found: Description, values: Values) -> None:
     affinity = values.get("sched.cpu.affinity", "all")
     if affinity.lower() != "all":
         found.leave(f"vCPUs on CPUs {affinity}", OWN_CPU)
@@ -106,7 +106,7 @@ def _scheduling(found: Found, values: Values) -> None:
         found.huge_pages(1 << 30)
 
 
-def _disks(found: Found, values: Values) -> None:
+def _disks(found: Description, values: Values) -> None:
     slots: dict[tuple[str, int, int], dict[str, str]] = {}
     for key in values:
         if (slot := _SLOT.fullmatch(key)) is not None:
@@ -131,7 +131,7 @@ def _disks(found: Found, values: Values) -> None:
 _OF_SLOT = frozenset({"present", "devicetype", "filename"})
 
 
-def _bus(found: Found, values: Values, kind: str, number: int) -> str:
+def _bus(found: Description, values: Values, kind: str, number: int) -> str:
     if kind in _ADAPTERS:
         return _ADAPTERS[kind]
     model = values.get(f"scsi{number}.virtualdev", "lsilogic")
@@ -142,7 +142,7 @@ def _bus(found: Found, values: Values, kind: str, number: int) -> str:
     return "sata"
 
 
-def _cards(found: Found, values: Values) -> None:
+def _cards(found: Description, values: Values) -> None:
     numbers = sorted({whole(card[1]) or 0 for key in values if (card := _CARD.fullmatch(key))})
     for number in numbers:
         if values.get(f"ethernet{number}.present", "true").lower() in _TRUE:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.platforms.imported.cpu_tuning import MOST_WEIGHT, NO_LIST, OWN_CPU
-from tare.platforms.imported.model import BOOTS, FIRMWARE, ONE_DISK, Disk, Found
+from tare.platforms.imported.model import BOOTS, FIRMWARE, ONE_DISK, Description, Disk
 from tare.platforms.imported.notes import Values, shown
 from tare.platforms.imported.parsing import bytes_of, cpu_set, whole
 from tare.platforms.imported.qemu_disks import pairs
@@ -72,7 +72,7 @@ def is_xl(text: str) -> bool:
     return len(keys & KEYS) >= 2 or bool(keys & {"vif", "vfb", "builder", "cpu_weight"})
 
 
-def read_xl(text: str) -> Found:
+def read_xl(text: str) -> Description:
     """Return what a guest's file says.
 
     Raises:
@@ -83,7 +83,7 @@ def read_xl(text: str) -> Found:
     values = Values(
         "", {name: value if isinstance(value, str) else "" for name, value in settings.items()}
     )
-    found = Found(platform="xen", model=XenOptions, attaches=False, described=True)
+    found = Description(platform="xen", model=XenOptions, attaches=False, described=True)
     found.name = values.get("name", "")
     found.memory = bytes_of(values.get("memory", ""), 1 << 20)
     if found.memory is None:
@@ -107,7 +107,7 @@ def read_xl(text: str) -> Found:
     return found
 
 
-def _kind(found: Found, values: Values) -> None:
+def _kind(found: Description, values: Values) -> None:
     """Take the kind of guest: `type`, or the older `builder`; PV by default."""
     builder = {"hvm": "hvm"}.get(values.get("builder", ""), "pv")
     kind = values.get("type", builder)
@@ -119,7 +119,7 @@ def _kind(found: Found, values: Values) -> None:
         found.leave(*FIRMWARE)
 
 
-def _scheduling(found: Found, values: Values, lists: dict[str, list[Value]]) -> None:
+def _scheduling(found: Description, values: Values, lists: dict[str, list[Value]]) -> None:
     weight = values.get("cpu_weight", "")
     scheduling: dict[str, Any] = {}
     if (number := whole(weight)) is not None and 1 <= number <= _MOST_XEN_WEIGHT:
@@ -141,7 +141,7 @@ def _scheduling(found: Found, values: Values, lists: dict[str, list[Value]]) -> 
         _pins(found, values["cpus"], lists.get("cpus", []))
 
 
-def _pins(found: Found, text: str, listed: list[Value]) -> None:
+def _pins(found: Description, text: str, listed: list[Value]) -> None:
     """Take vCPUs that have a CPU each; which one it is, Tare chooses."""
     words = [each for each in listed if isinstance(each, str)]
     sets = [cpu_set(each) for each in words]
@@ -154,7 +154,7 @@ def _pins(found: Found, text: str, listed: list[Value]) -> None:
         found.leave(f"vCPUs on CPUs {text}", OWN_CPU if cpu_set(text) else NO_LIST)
 
 
-def _disks(found: Found, listed: list[Value]) -> None:
+def _disks(found: Description, listed: list[Value]) -> None:
     """Take the first disk's presence; xl-disk-configuration(5) has two notations."""
     for each in listed:
         if not isinstance(each, str):
@@ -207,7 +207,7 @@ def _placed(values: dict[str, str], plain: list[str]) -> tuple[str, str, str]:
     )
 
 
-def _cards(found: Found, listed: list[Value], values: Values) -> None:
+def _cards(found: Description, listed: list[Value], values: Values) -> None:
     hvm = found.options.get("type") == "hvm"
     if hvm and values.get("xen_platform_pci", "1") == "0":
         found.options["devices"] = "emulated"

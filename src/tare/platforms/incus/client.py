@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.errors import MachineFault
-from tare.platforms.vendors.session import Missing, Refused
+from tare.platforms.vendors.session import NoSuchObject, RequestRefused
 
 ANSWER_S = 90.0
 MOST_BYTES = 64 << 20
@@ -27,7 +27,7 @@ _BUSY = ("busy", "in use", "already running", "operation is in progress", "is cu
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """A server's answer.
 
     Args:
@@ -79,7 +79,7 @@ class Client:
         path: str,
         body: Mapping[str, Any] | bytes | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> Response:
         """Return what the server answers.
 
         Args:
@@ -111,7 +111,7 @@ class Client:
             connection.close()
 
 
-def answer_of(status: int, content: bytes) -> Answer:
+def answer_of(status: int, content: bytes) -> Response:
     """Return what an answer says.
 
     Args:
@@ -137,10 +137,10 @@ def answer_of(status: int, content: bytes) -> Answer:
         raise failed(code if isinstance(code, int) and code else status, reply.get("error"))
     operation = reply.get("operation")
     if reply["type"] == "sync":
-        return Answer(reply.get("metadata"))
+        return Response(reply.get("metadata"))
     if not isinstance(operation, str) or not operation.startswith("/1.0/operations/"):
         raise MachineFault("the server does not report which operation is in progress")
-    return Answer(reply.get("metadata"), operation.partition("?")[0])
+    return Response(reply.get("metadata"), operation.partition("?")[0])
 
 
 def failed(code: int, words: object) -> MachineFault:
@@ -152,11 +152,11 @@ def failed(code: int, words: object) -> MachineFault:
     """
     message = " ".join(str(words or f"error {code}").split())
     if code == NOT_FOUND:
-        return Missing(message)
+        return NoSuchObject(message)
     if code == FORBIDDEN:
-        return Refused(f"refused: {message}", "`tare help incus` says what rights it takes")
+        return RequestRefused(f"refused: {message}", "`tare help incus` says what rights it takes")
     if code == CONFLICT or any(word in message.casefold() for word in _BUSY):
-        return Refused(message)
+        return RequestRefused(message)
     return MachineFault(message)
 
 

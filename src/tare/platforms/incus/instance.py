@@ -15,7 +15,7 @@ from tare.platforms.incus.server import KINDS, Facts, Server
 from tare.platforms.vendors.isolated_network import IsolatedNic
 from tare.platforms.vendors.machine import VirtualMachine
 from tare.platforms.vendors.own_disk import Bus
-from tare.platforms.vendors.session import Missing
+from tare.platforms.vendors.session import NoSuchObject
 
 RUNNING = frozenset({"Running", "Starting", "Stopping", "Frozen", "Freezing", "Thawed", "Ready"})
 """States in which an instance is, or is about to be, or just ends."""
@@ -287,7 +287,7 @@ class IncusInstance(VirtualMachine):
         """Return why it does not run."""
         try:
             status = str((await self._state()).get("status"))
-        except Missing:
+        except NoSuchObject:
             return f"it is gone from {self._server.name}"
         return "" if status in RUNNING else f"{self._facts.product} says that it is {status}"
 
@@ -348,7 +348,7 @@ class IncusInstance(VirtualMachine):
             events = [*await self._server.list_copies(self._project, self._spec.name)]
             found = await self._server.instance(self._project, self._spec.name)
             state = await self._state()
-        except Missing:
+        except NoSuchObject:
             return (f"it left {self._server.name}",)
         events += list_disturbances(found, state, self._wanted, self._home)
         pid = _pid(state)

@@ -61,7 +61,7 @@ from tare.platforms.vendors.platform import (
     require_cpus,
 )
 from tare.platforms.vendors.resource import ServerResource, undo_at
-from tare.platforms.vendors.session import Refused
+from tare.platforms.vendors.session import RequestRefused
 
 PROJECT, NETWORK = "incus-project", "incus-network"
 RESTRICTED = "the certificate is restricted to projects, and a network is created outside of them"
@@ -120,7 +120,7 @@ class ProjectResource(ServerResource[IncusSession]):
 
     def passes(self, fault: MachineFault) -> bool:
         """Return whether the server refuses: it may be busy."""
-        return isinstance(fault, Refused)
+        return isinstance(fault, RequestRefused)
 
 
 class IncusNetworkResource(ServerResource[IncusSession]):

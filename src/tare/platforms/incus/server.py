@@ -15,7 +15,7 @@ from tare.hosts.contract import Host
 from tare.platforms.contract import Carrier
 from tare.platforms.incus.parcels import CONFIGURATION, volume_backup
 from tare.platforms.incus.session import IncusSession
-from tare.platforms.vendors.session import Missing
+from tare.platforms.vendors.session import NoSuchObject
 from tare.study.planning.host_cpus import HostCpus
 
 LOCK_S = 30.0
@@ -297,7 +297,7 @@ class Server:
     async def stop(self, project: str, name: str) -> None:
         """Stop an instance at once; of one that does not run, or is gone, nothing happens."""
         body = {"action": "stop", "timeout": STOP_S, "force": True}
-        with suppress(Missing):
+        with suppress(NoSuchObject):
             if await self._is_off(project, name):
                 return
             try:
@@ -320,13 +320,13 @@ class Server:
         """Return whether a network of Tare's own is there."""
         try:
             found = await self.session.ask("GET", f"/1.0/networks/{quote(name, '')}")
-        except Missing:
+        except NoSuchObject:
             return False
         return bool((found.get("config") or {}).get(OWNER) == name)
 
     async def remove_network(self, name: str) -> None:
         """Remove a network; does nothing if it is gone."""
-        with suppress(Missing):
+        with suppress(NoSuchObject):
             await self.session.ask("DELETE", f"/1.0/networks/{quote(name, '')}")
 
     async def has_project(self, name: str, owner: str) -> bool:
@@ -338,7 +338,7 @@ class Server:
         """
         try:
             config = (await self.session.ask("GET", _project(name))).get("config") or {}
-        except Missing:
+        except NoSuchObject:
             return False
         return bool(config.get(OWNER) == owner)
 
@@ -348,7 +348,7 @@ class Server:
         Raises:
             MachineFault: It cannot be removed.
         """
-        with suppress(Missing):
+        with suppress(NoSuchObject):
             config = (await self.session.ask("GET", _project(name))).get("config") or {}
             await self._empty(name, config)
             await self.session.ask("DELETE", _project(name))
@@ -370,7 +370,7 @@ class Server:
     async def _delete(self, project: str, path: str) -> None:
         try:
             await self.session.ask("DELETE", _url(project, path))
-        except Missing:
+        except NoSuchObject:
             return
 
 

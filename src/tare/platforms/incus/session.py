@@ -12,7 +12,7 @@ from typing import Any
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts.contract import Host
 from tare.hosts.forwarded_socket import carried_socket
-from tare.platforms.incus.client import Answer, Client, ended
+from tare.platforms.incus.client import Client, Response, ended
 from tare.platforms.incus.options import ON_THE_HOST, client_certificate
 from tare.platforms.vendors.session import Session, opened
 
@@ -98,7 +98,7 @@ class IncusSession(Session[Client]):
         Raises:
             MachineFault: It refuses, or did not end in time.
         """
-        answer: Answer = await self.call(lambda client: client.ask(method, path, body, headers))
+        answer: Response = await self.call(lambda client: client.ask(method, path, body, headers))
         if not answer.operation:
             return answer.content
         deadline = time.monotonic() + OPERATION_S

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.forwarded_socket import carried_socket
-from tare.platforms.libvirt.disturbances import PAUSED, SUSPENDED, Look, look_at
+from tare.platforms.libvirt.disturbances import PAUSED, SUSPENDED, DomainReport, look_at
 from tare.study.planning.host_cpus import HostCpus
 
 INSTALL = (
@@ -123,7 +123,7 @@ class Connection:
         """Return how the host's control groups schedule a domain, in libvirt's names."""
         return dict(await self._call((await self._domain(uuid)).schedulerParameters))
 
-    async def look(self, uuid: str) -> Look:
+    async def look(self, uuid: str) -> DomainReport:
         """Return what libvirt reports of a domain now; raises Missing if there is none."""
         domain = await self._domain(uuid)
         return await self._call(look_at, self._library, self._open, domain)
@@ -144,12 +144,12 @@ class Connection:
         """Return whether there is a domain of this id and name."""
         try:
             return bool((await self._domain(uuid)).name() == name)
-        except Missing:
+        except NoSuchDomain:
             return False
 
     async def remove(self, uuid: str) -> None:
         """Destroy and undefine a domain; nothing happens if there is none."""
-        with contextlib.suppress(Missing):
+        with contextlib.suppress(NoSuchDomain):
             domain = await self._domain(uuid)
             # It may be off.
             with contextlib.suppress(MachineFault):
@@ -166,7 +166,7 @@ class Connection:
         except TimeoutError:
             raise MachineFault(f"libvirt did not answer within {CALL_S:g} s") from None
         except self._library.libvirtError as error:
-            kind = Missing if error.get_error_code() == _NO_DOMAIN else MachineFault
+            kind = NoSuchDomain if error.get_error_code() == _NO_DOMAIN else MachineFault
             raise kind(str(error)) from error
 
 
@@ -211,7 +211,7 @@ _NO_DOMAIN = 42
 """``VIR_ERR_NO_DOMAIN``, libvirt/virterror.h."""
 
 
-class Missing(MachineFault):
+class NoSuchDomain(MachineFault):
     """There is no such domain."""
 
 

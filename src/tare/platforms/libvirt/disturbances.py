@@ -59,7 +59,7 @@ SOURCE = "libvirt's vCPU delay: the host's kernel, between a look before the cel
 
 
 @dataclass(frozen=True)
-class Look:
+class DomainReport:
     """libvirt's report on a domain at one time.
 
     Args:
@@ -78,7 +78,7 @@ class Look:
     delays: Mapping[int, int] = field(default_factory=dict)
 
 
-def look_at(library: Any, opened: Any, domain: Any) -> Look:
+def look_at(library: Any, opened: Any, domain: Any) -> DomainReport:
     """Look at a domain; called in a thread, for libvirt's calls wait.
 
     Args:
@@ -109,7 +109,7 @@ def look_at(library: Any, opened: Any, domain: Any) -> Look:
     last = library.VIR_DOMAIN_JOB_STATS_COMPLETED | library.VIR_DOMAIN_JOB_STATS_KEEP_COMPLETED
     counted = asked(opened.domainListGetStats, [domain], library.VIR_DOMAIN_STATS_VCPU) or ()
     statistics: Mapping[str, Any] = next((stats for _, stats in counted), {})
-    return Look(
+    return DomainReport(
         (int(state[0]), int(state[1])),
         tuple(copies),
         dict(asked(domain.jobStats) or {}),
@@ -128,7 +128,7 @@ def delays_in(statistics: Mapping[str, Any]) -> dict[int, int]:
     return found
 
 
-def list_disturbances(look: Look, memory: int) -> Iterator[str]:
+def list_disturbances(look: DomainReport, memory: int) -> Iterator[str]:
     """Yield what disturbed a domain so far, a phrase each.
 
     Args:
@@ -201,7 +201,7 @@ class Looks:
 
     _kept: list[Waits] = field(default_factory=list)
 
-    def add(self, asked: float, answered: float, look: Look) -> None:
+    def add(self, asked: float, answered: float, look: DomainReport) -> None:
         """Keep the waiting times of one look."""
         self._kept.append(Waits(asked, answered, look.delays))
         del self._kept[:-_KEEP]

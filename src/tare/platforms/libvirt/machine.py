@@ -18,7 +18,7 @@ from tare.hosts.shielded import begun
 from tare.hosts.trace.threads import allowed_cpus, run_delay, threads_of
 from tare.platforms.contract import Context, Machine, Shape
 from tare.platforms.guest_hello import first_hello, last_line
-from tare.platforms.libvirt.connection import Connection, Missing
+from tare.platforms.libvirt.connection import Connection, NoSuchDomain
 from tare.platforms.libvirt.disturbances import Looks, list_disturbances, swapped
 from tare.platforms.libvirt.domain import Files, expected_disk, reported_disk, reported_features
 from tare.platforms.libvirt.options import LibvirtOptions
@@ -30,7 +30,7 @@ from tare.platforms.linux.process_machine import any_stopped
 from tare.platforms.linux.sockets import reached
 from tare.platforms.qemu.disk import require_bus
 from tare.platforms.qemu.features import wanted
-from tare.platforms.qemu.guest_process import Carrier, find_carrier
+from tare.platforms.qemu.guest_process import GuestProcess, find_carrier
 from tare.platforms.qemu.memory import prove_memory
 from tare.platforms.qemu.threads import prove_placement
 
@@ -84,7 +84,7 @@ class LibvirtMachine(Machine):
         self._held = held
         self._console = Console()
         self._looks = Looks()
-        self._carrier: Carrier | None = None
+        self._carrier: GuestProcess | None = None
         self._opened = False
         self._answered = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -304,7 +304,7 @@ class LibvirtMachine(Machine):
         asked = time.time()
         try:
             look = await self._libvirt.look(self._uuid)
-        except Missing:
+        except NoSuchDomain:
             return ("it left libvirt",)
         self._looks.add(asked, time.time(), look)
         events = list(list_disturbances(look, self._shape.memory))

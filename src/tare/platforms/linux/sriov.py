@@ -16,7 +16,7 @@ from pathlib import Path
 from tare.errors import MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry, Ledger
-from tare.hosts.ledger.undoing import Refused
+from tare.hosts.ledger.undoing import NotOwn
 from tare.platforms.linux.network.functions import UNSET, VFIO
 from tare.platforms.network import PCI_ADDRESS, VirtualFunction
 from tare.platforms.statement import Write
@@ -98,7 +98,7 @@ async def rebind(host: Host, entry: Entry) -> str:
     """
     address, driver = str(entry.details["address"]), str(entry.details["driver"])
     if not re.fullmatch(PCI_ADDRESS, address) or "/" in driver:
-        raise Refused("it names no PCI function")
+        raise NotOwn("it names no PCI function")
     device = _DEVICES / address
     # After a boot, or if its owner made the functions again, no change of Tare's is left.
     if entry.boot != host.boot_id() or not await host.exists(device):

@@ -22,7 +22,7 @@ from tare.platforms.contract import Context, HostAccess, Statement, Variant
 from tare.platforms.linux.scheduling import LinuxOptions
 from tare.platforms.microvm.api import VmmApi
 from tare.platforms.microvm.machine import Files, Launch, MicroVmMachine, run_script
-from tare.platforms.microvm.platform import CID, KVM, Guest, MicroVm
+from tare.platforms.microvm.platform import CID, KVM, MicroVm, MicrovmRequest
 from tare.platforms.network import Link
 from tare.platforms.qemu.confinement import TUN, Confinement, confined_as, confinement
 from tare.programs import Program
@@ -176,7 +176,7 @@ class CloudHypervisor(MicroVm[CloudHypervisorOptions]):
         self,
         api: VmmApi,
         options: CloudHypervisorOptions,
-        guest: Guest,
+        guest: MicrovmRequest,
         files: Files,
         user: Confinement,
     ) -> None:
@@ -203,7 +203,7 @@ class CloudHypervisor(MicroVm[CloudHypervisorOptions]):
         host: Host,
         api: VmmApi,
         options: CloudHypervisorOptions,
-        guest: Guest,
+        guest: MicrovmRequest,
         files: Files,
         user: Confinement,
     ) -> None:
@@ -246,7 +246,7 @@ def replaced(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, 
 
 
 def configuration(
-    options: CloudHypervisorOptions, guest: Guest, files: Files, user: Confinement
+    options: CloudHypervisorOptions, guest: MicrovmRequest, files: Files, user: Confinement
 ) -> dict[str, Any]:
     """Return the body of ``vm.create``."""
     spec, seen = guest.spec, user.seen(files.read)

@@ -21,7 +21,7 @@ from tare.platforms.linux.rights import as_tare, uid_of
 from tare.platforms.linux.scheduling import LinuxOptions
 from tare.platforms.microvm.api import VmmApi
 from tare.platforms.microvm.machine import Files, Launch, MicroVmMachine
-from tare.platforms.microvm.platform import CID, Guest, MicroVm
+from tare.platforms.microvm.platform import CID, MicroVm, MicrovmRequest
 from tare.platforms.network import Link
 from tare.platforms.qemu.confinement import Confinement, unused_uid
 from tare.programs import Program
@@ -206,7 +206,7 @@ class Firecracker(MicroVm[FirecrackerOptions]):
         self,
         api: VmmApi,
         options: FirecrackerOptions,
-        guest: Guest,
+        guest: MicrovmRequest,
         files: Files,
         user: Confinement,
     ) -> None:
@@ -261,7 +261,7 @@ class Firecracker(MicroVm[FirecrackerOptions]):
         host: Host,
         api: VmmApi,
         options: FirecrackerOptions,
-        guest: Guest,
+        guest: MicrovmRequest,
         files: Files,
         user: Confinement,
     ) -> None:

@@ -70,7 +70,7 @@ O = TypeVar("O", bound=LinuxOptions)  # noqa: E741 - the options
 
 
 @dataclass(frozen=True)
-class Guest:
+class MicrovmRequest:
     """The request for one guest.
 
     Args:
@@ -134,7 +134,7 @@ class MicroVm(Platform[O]):
 
     @abstractmethod
     async def boot(
-        self, api: VmmApi, options: O, guest: Guest, files: Files, user: Confinement
+        self, api: VmmApi, options: O, guest: MicrovmRequest, files: Files, user: Confinement
     ) -> None:
         """Configure the machine over the API, and boot it."""
 
@@ -152,7 +152,7 @@ class MicroVm(Platform[O]):
         host: Host,
         api: VmmApi,
         options: O,
-        guest: Guest,
+        guest: MicrovmRequest,
         files: Files,
         user: Confinement,
     ) -> None:
@@ -372,7 +372,7 @@ class MicroVm(Platform[O]):
                 link = await spec.network.tap(spec.name, 1, user.uid)
             launch = await self.launch(context, options, files, user, link)
             arguments = " ".join(self._arguments(context, files, link, spec.to_save))
-            guest = Guest(spec, arguments, link)
+            guest = MicrovmRequest(spec, arguments, link)
 
             async def begin(api: VmmApi) -> None:
                 if saved is None:
@@ -417,20 +417,22 @@ class MicroVm(Platform[O]):
 
     async def _boots(
         self, context: Context, options: O, versions: dict[str, str], depth: trial.Depth
-    ) -> trial.Answer:
+    ) -> trial.TrialResult:
         """Boot a guest, or recall the result; where no kernel is named, any that boots will do."""
         own = () if depth == "emulated" or context.release is not None else (HOST,)
-        answer = trial.Answer(False, "no guest could be booted to try KVM")
+        answer = trial.TrialResult(False, "no guest could be booted to try KVM")
         for kernel in (context.kernel,) if context.kernel else (*own, "rt", "generic"):
             tried = replace(context, kernel=kernel, needs=frozenset())
             try:
                 prepared = await self.prepare(tried, options, _TRIAL_SHAPE, realtime=True)
             except InputError as error:
                 reason = f"no guest could be booted to try KVM: {error.message}"
-                answer = trial.Answer(False, reason, error.hint)
+                answer = trial.TrialResult(False, reason, error.hint)
                 continue
 
-            async def boot(tried: Context = tried, prepared: Prepared = prepared) -> trial.Answer:
+            async def boot(
+                tried: Context = tried, prepared: Prepared = prepared
+            ) -> trial.TrialResult:
                 for deadline_s in trial.BOOT_DEADLINES_S[depth]:
                     found = await self._boot_once(tried, options, prepared, deadline_s)
                     if found.usable:
@@ -447,7 +449,7 @@ class MicroVm(Platform[O]):
 
     async def _boot_once(
         self, context: Context, options: O, prepared: Prepared, deadline_s: float
-    ) -> trial.Answer:
+    ) -> trial.TrialResult:
         name = f"tare-probe-{secrets.token_hex(4)}"
         folder = temporary_folder(context.host) / name
         spec = MachineSpec(name, _TRIAL_SHAPE, (), folder, False, TRIAL)
@@ -462,7 +464,7 @@ class MicroVm(Platform[O]):
             return _failed(product, fault, name)
         finally:
             await machine.stop()
-        return trial.Answer(True, f"a guest booted in {product}")
+        return trial.TrialResult(True, f"a guest booted in {product}")
 
 
 def _not_kept(spec: MachineSpec) -> str:
@@ -474,10 +476,10 @@ def _not_kept(spec: MachineSpec) -> str:
     return ""
 
 
-def _failed(product: str, fault: TareError, name: str) -> trial.Answer:
+def _failed(product: str, fault: TareError, name: str) -> trial.TrialResult:
     words = fault.message.removeprefix(f"{name}: ")
     todo = fault.hint or trial.WITHOUT_KVM.split(";")[0]
-    return trial.Answer(
+    return trial.TrialResult(
         False, f"a guest did not boot in {product}", todo, words=words, speaker="Tare"
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 from tare.platforms.ovirt.engine import Engine
 from tare.platforms.ovirt.session import OvirtSession
 from tare.platforms.vendors.resource import ServerResource
-from tare.platforms.vendors.session import Missing
+from tare.platforms.vendors.session import NoSuchObject
 
 
 class OvirtProfileResource(ServerResource[OvirtSession]):
@@ -36,10 +36,10 @@ class OvirtProfileResource(ServerResource[OvirtSession]):
         """Remove the profile, then its quality of service."""
         engine = Engine(self.session)
         for profile in await self._profiles():
-            with contextlib.suppress(Missing):
+            with contextlib.suppress(NoSuchObject):
                 await engine.ask(_removal_of_profile(profile.id))
         for quality in await self._qualities():
-            with contextlib.suppress(Missing):
+            with contextlib.suppress(NoSuchObject):
                 await engine.ask(removal_of_quality(self._center, quality.id))
 
     @property

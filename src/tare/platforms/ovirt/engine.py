@@ -9,7 +9,7 @@ from typing import Any
 from tare.errors import InputError, MachineFault
 from tare.platforms.contract import Carrier
 from tare.platforms.ovirt.session import OvirtSession
-from tare.platforms.vendors.session import Missing, wait_for
+from tare.platforms.vendors.session import NoSuchObject, wait_for
 from tare.study.planning.host_cpus import HostCpus
 
 WORK_S = 600.0
@@ -123,13 +123,13 @@ class Engine:
         try:
             await self.power_off(vm)
             await self.ask(lambda api: api.vms_service().vm_service(vm).remove())
-        except Missing:
+        except NoSuchObject:
             return
 
         async def is_gone() -> bool:
             try:
                 await self.vm(vm)
-            except Missing:
+            except NoSuchObject:
                 return True
             return False
 
@@ -137,7 +137,7 @@ class Engine:
 
     async def remove_disk(self, disk: str) -> None:
         """Remove a disk; does nothing if it is gone."""
-        with contextlib.suppress(Missing):
+        with contextlib.suppress(NoSuchObject):
             await self.ask(lambda api: api.disks_service().disk_service(disk).remove())
 
     async def facts(self, host: Any, cluster: Any) -> Mapping[str, Any]:

@@ -19,7 +19,7 @@ from tare.platforms.ovirt.engine import MARK, Engine
 from tare.platforms.ovirt.options import OvirtOptions
 from tare.platforms.ovirt.session import OvirtSession
 from tare.platforms.vendors.resource import ServerResource
-from tare.platforms.vendors.session import Missing
+from tare.platforms.vendors.session import NoSuchObject
 
 NO_PROVIDER = "the engine has no OVN network provider, which engine-setup installs"
 MEGABIT = 10**6
@@ -50,10 +50,10 @@ class OvirtNetworkResource(ServerResource[OvirtSession]):
         """Remove it; its vNIC profile goes with it. Then remove its quality of service."""
         engine = Engine(self.session)
         for network in await self._own_networks():
-            with contextlib.suppress(Missing):
+            with contextlib.suppress(NoSuchObject):
                 await engine.ask(partial(_remove_network, network.id))
         for center, quality in await self._qualities():
-            with contextlib.suppress(Missing):
+            with contextlib.suppress(NoSuchObject):
                 await engine.ask(removal_of_quality(center, quality))
 
     async def _own_networks(self) -> list[Any]:

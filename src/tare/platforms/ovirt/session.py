@@ -7,7 +7,7 @@ from typing import Any
 
 from tare.errors import MachineFault, TareError
 from tare.platforms.vendors.credentials import Secret
-from tare.platforms.vendors.session import AccountSession, Expired, Missing, Refused
+from tare.platforms.vendors.session import AccountSession, Expired, NoSuchObject, RequestRefused
 
 REQUEST_S = 60
 _REFUSED = frozenset({400, 403, 409})
@@ -55,8 +55,8 @@ class OvirtSession(AccountSession[Any]):
         if error.code == 401:
             return Expired(f"the session at {self.name} has ended")
         if error.code == 404:
-            return Missing(message)
-        return Refused(message) if error.code in _REFUSED else MachineFault(message)
+            return NoSuchObject(message)
+        return RequestRefused(message) if error.code in _REFUSED else MachineFault(message)
 
     def _unanswered(self, error: Any) -> TareError:
         """Return what an error means that is not an answer of the engine's API."""

@@ -12,7 +12,7 @@ from tare.platforms.ovirt.engine import MARK, Engine
 from tare.platforms.ovirt.options import OvirtOptions
 from tare.platforms.vendors.configuration import FILE, LABEL
 from tare.platforms.vendors.machine import VirtualMachine
-from tare.platforms.vendors.session import Missing
+from tare.platforms.vendors.session import NoSuchObject
 
 BLANK = "Blank"
 STANDING = ("paused", "not_responding", "unknown", "suspended", "saving_state")
@@ -143,7 +143,7 @@ class OvirtVm(VirtualMachine):
         """Return why it does not run."""
         try:
             vm = await self._engine.vm(self._vm)
-        except Missing:
+        except NoSuchObject:
             return "its VM is gone from the engine"
         state = str(vm.status)
         if state == "down":
@@ -159,7 +159,7 @@ class OvirtVm(VirtualMachine):
         """Switch it off at once."""
         try:
             await self._engine.power_off(self._vm)
-        except Missing:
+        except NoSuchObject:
             return
 
     async def applied(self) -> Mapping[str, Any]:
@@ -186,7 +186,7 @@ class OvirtVm(VirtualMachine):
         try:
             vm = await self._engine.vm(self._vm)
             snapshots, backups = await self._copies()
-        except Missing:
+        except NoSuchObject:
             return ("it left the engine",)
         found = [f"snapshot {each.id}" for each in snapshots]
         found += [f"backup {each.id}" for each in backups]
@@ -213,7 +213,7 @@ class OvirtVm(VirtualMachine):
             backups = await self._engine.ask(
                 lambda api: api.vms_service().vm_service(self._vm).backups_service().list()
             )
-        except Missing:
+        except NoSuchObject:
             # Engines before 4.4 have no backups.
             backups = []
         return [each for each in snapshots if each.snapshot_type != active], list(backups)

@@ -15,7 +15,7 @@ from tare.platforms.proxmox.session import ProxmoxSession
 from tare.platforms.proxmox.vm import settings
 from tare.platforms.vendors.platform import VmRequest
 from tare.platforms.vendors.resource import ServerResource
-from tare.platforms.vendors.session import Missing
+from tare.platforms.vendors.session import NoSuchObject
 
 TRIES = 5
 
@@ -74,12 +74,12 @@ class ProxmoxVmResource(ServerResource[ProxmoxSession]):
             for kind in ("qmcreate", "qmstart"):
                 await self._node.settled(kind, self._number)
             return (await self._node.config(self._number)).get("name") == self.name
-        except Missing:
+        except NoSuchObject:
             return False
 
     async def remove(self) -> None:
         """Stop it, and remove it with its disks."""
-        with contextlib.suppress(Missing):
+        with contextlib.suppress(NoSuchObject):
             if (await self._node.current(self._number)).get("status") != "stopped":
                 await self._node.power_off(self._number)
             await self._node.remove(self._number)

@@ -15,7 +15,7 @@ from tare.errors import TareError
 from tare.platforms.proxmox.node import Node
 from tare.platforms.proxmox.session import ProxmoxSession
 from tare.platforms.vendors.resource import ServerResource
-from tare.platforms.vendors.session import Missing
+from tare.platforms.vendors.session import NoSuchObject
 
 ZONES = "/sdn/zones"
 ALLOCATE, USE = "SDN.Allocate", "SDN.Use"
@@ -62,9 +62,9 @@ class ProxmoxNetworkResource(ServerResource[ProxmoxSession]):
 
     async def remove(self) -> None:
         """Remove VNet and zone, and have every node apply that."""
-        with contextlib.suppress(Missing):
+        with contextlib.suppress(NoSuchObject):
             await self._ask(lambda sdn: sdn.vnets(self._vnet).delete())
-        with contextlib.suppress(Missing):
+        with contextlib.suppress(NoSuchObject):
             await self._ask(lambda sdn: sdn.zones(self._vnet).delete())
         await self._apply()
 

@@ -11,7 +11,7 @@ from typing import Any
 from tare.errors import InputError, MachineFault
 from tare.platforms.contract import Carrier
 from tare.platforms.proxmox.session import ProxmoxSession
-from tare.platforms.vendors.session import Missing, Refused, ask_again, wait_for
+from tare.platforms.vendors.session import NoSuchObject, RequestRefused, ask_again, wait_for
 from tare.study.planning.host_cpus import numbered
 
 TASK_S = 600.0
@@ -67,7 +67,7 @@ class Node:
         # A task with warnings has done its work (PVE::Tools::upid_status_is_error).
         if status != "OK" and not status.startswith("WARNINGS"):
             is_busy = "is locked" in status or "already running" in status
-            kind = Refused if is_busy else MachineFault
+            kind = RequestRefused if is_busy else MachineFault
             raise kind(f"{self.name} failed to {what}: {self.session.clean(status)}")
 
     async def _ask_vm(self, number: int, look: Callable[[Any], Any]) -> Any:
@@ -78,13 +78,13 @@ class Node:
         """
         try:
             return await self.ask(lambda node: look(node.qemu(number)))
-        except Refused as refusal:
+        except RequestRefused as refusal:
             if f"(/vms/{number}, {SEE})" not in refusal.message or self.vms == ALL_VMS:
                 raise
             found = await self.session.call(lambda api: api.access.permissions.get(path=self.vms))
             if SEE not in found.get(self.vms, {}):
                 raise
-            raise Missing(f"VM {number} is not in {self.vms}") from None
+            raise NoSuchObject(f"VM {number} is not in {self.vms}") from None
 
     async def settled(self, kind: str, number: int | None = None) -> None:
         """Wait until no task of a kind runs: one whose answer was lost may still run.
@@ -121,14 +121,14 @@ class Node:
         try:
             await self.settled("imgcopy")
             listed = await self.ask(lambda node: node.storage(storage).content.get(content="iso"))
-        except Missing:
+        except NoSuchObject:
             return False
         return any(each.get("volid") == volume for each in listed)
 
     async def discard(self, volume: str) -> None:
         """Remove an uploaded file; does nothing if it is gone."""
         storage = volume.partition(":")[0]
-        with contextlib.suppress(Missing):
+        with contextlib.suppress(NoSuchObject):
             await self.done(
                 lambda node: node.storage(storage).content(volume).delete(), f"remove {volume}"
             )

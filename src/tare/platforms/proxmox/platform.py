@@ -39,7 +39,7 @@ from tare.platforms.vendors.platform import (
     require_cpus,
 )
 from tare.platforms.vendors.resource import undoers_at
-from tare.platforms.vendors.session import Refused
+from tare.platforms.vendors.session import RequestRefused
 
 MIN_MEMORY = 256 << 20
 NOT_ROOT = (
@@ -200,7 +200,7 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
         facts = await node.facts()
         if spec.cpus:
             if not session.is_root:
-                raise Refused(NOT_ROOT)
+                raise RequestRefused(NOT_ROOT)
             instead = "plan again: the node has fewer CPUs than when it was planned"
             require_cpus(affinity(spec), int(facts["cpus"]), session.name, instead)
         builder = VmBuilder(session, node, request)

@@ -17,7 +17,7 @@ from typing import Any
 
 from tare.errors import InputError, MachineFault, TareError
 from tare.platforms.vendors.credentials import Secret
-from tare.platforms.vendors.session import AccountSession, Expired, Missing, Refused
+from tare.platforms.vendors.session import AccountSession, Expired, NoSuchObject, RequestRefused
 
 ROOT = "root@pam"
 HTTPS = "https://"
@@ -133,14 +133,14 @@ class ProxmoxSession(AccountSession[Any]):
         if status == UNAUTHORIZED:
             return Expired(f"{self.name}: {words}")
         if status == FORBIDDEN:
-            return Refused(
+            return RequestRefused(
                 f"{self.name} refuses: {words}",
                 "`tare help proxmox` lists the rights that it needs",
             )
         if any(word in words for word in _MISSING):
-            return Missing(f"{self.name}: {words}")
+            return NoSuchObject(f"{self.name}: {words}")
         if any(word in words for word in _REFUSED):
-            return Refused(f"{self.name} refuses: {words}")
+            return RequestRefused(f"{self.name} refuses: {words}")
         return MachineFault(f"{self.name}: {words}")
 
 

@@ -20,7 +20,7 @@ from tare.platforms.proxmox.options import ProxmoxOptions
 from tare.platforms.vendors.isolated_network import IsolatedNic
 from tare.platforms.vendors.machine import VirtualMachine
 from tare.platforms.vendors.own_disk import Bus, OwnDisk
-from tare.platforms.vendors.session import Missing
+from tare.platforms.vendors.session import NoSuchObject
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -178,7 +178,7 @@ class ProxmoxVm(VirtualMachine):
         """Return why it does not run."""
         try:
             current = await self._node.current(self._number)
-        except Missing:
+        except NoSuchObject:
             return f"its VM {self._number} is gone from {self._node.name}"
         if current.get("status") == "running":
             return ""
@@ -189,7 +189,7 @@ class ProxmoxVm(VirtualMachine):
         try:
             if (await self._node.current(self._number)).get("status") != "stopped":
                 await self._node.power_off(self._number)
-        except Missing:
+        except NoSuchObject:
             return
 
     async def applied(self) -> Mapping[str, Any]:
@@ -228,7 +228,7 @@ class ProxmoxVm(VirtualMachine):
         ]
         try:
             current = await self._node.current(self._number)
-        except Missing:
+        except NoSuchObject:
             return (*found, f"it left {self._node.name}")
         if lock := current.get("lock"):
             found.append(f"locked for: {lock}")

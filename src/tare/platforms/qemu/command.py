@@ -29,7 +29,7 @@ SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=de
 
 
 @dataclass(frozen=True)
-class Places:
+class MachinePaths:
     """The paths of a machine's sockets and logs on its host."""
 
     qmp: Path
@@ -83,7 +83,7 @@ def command(
     image: GuestImage,
     name: str,
     shape: Shape,
-    places: Places,
+    places: MachinePaths,
     *,
     append: Sequence[str],
     link: Link | None = None,

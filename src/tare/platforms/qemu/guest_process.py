@@ -19,7 +19,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)
-class Carrier:
+class GuestProcess:
     """A process of the host that runs a machine.
 
     Args:
@@ -33,7 +33,7 @@ class Carrier:
     vcpus: tuple[int, ...]
 
 
-async def find_carrier(host: Host, uuid: str) -> Carrier | None:
+async def find_carrier(host: Host, uuid: str) -> GuestProcess | None:
     """Find the QEMU that runs the machine whose firmware says that it is ``uuid``.
 
     Args:
@@ -58,7 +58,9 @@ async def find_carrier(host: Host, uuid: str) -> Carrier | None:
     if len(found) != 1:
         return None
     (pid,) = found
-    return Carrier(pid, await start_time(host, pid), vcpus_among(await threads_of(host, [pid])))
+    return GuestProcess(
+        pid, await start_time(host, pid), vcpus_among(await threads_of(host, [pid]))
+    )
 
 
 def is_of(words: list[str], uuid: str) -> bool:

@@ -20,13 +20,13 @@ from tare.hosts import Host
 from tare.hosts.ledger.ledger import LOCAL
 from tare.images.cache import key_of
 from tare.platforms.qemu.command import trial
-from tare.platforms.qemu.kvm_trial import Answer, Depth
+from tare.platforms.qemu.kvm_trial import Depth, TrialResult
 from tare.platforms.qemu.options import QemuOptions
 
 _LOCK_RETRY_S = 0.1
 
 
-async def remembered(cache: Path, host: Host, options: QemuOptions) -> Answer | None:
+async def remembered(cache: Path, host: Host, options: QemuOptions) -> TrialResult | None:
     """Return what was found last about KVM on a host with some options; None if nothing was.
 
     Nothing is started for it, and the host may have been booted since: it is for plans, which a
@@ -44,7 +44,7 @@ async def remembered(cache: Path, host: Host, options: QemuOptions) -> Answer | 
     return _recall(_last(cache, identity, options))
 
 
-async def note(cache: Path, host: Host, options: QemuOptions, answer: Answer) -> None:
+async def note(cache: Path, host: Host, options: QemuOptions, answer: TrialResult) -> None:
     """Keep what was found about KVM on a host with some options, for :func:`remembered`."""
     if not answer.sure:
         return
@@ -62,8 +62,8 @@ async def known_or_booted(
     host: Host,
     depth: Depth,
     facts: Mapping[str, str],
-    boot: Callable[[], Awaitable[Answer]],
-) -> Answer:
+    boot: Callable[[], Awaitable[TrialResult]],
+) -> TrialResult:
     """Return the answer found earlier under the same facts, or find it by booting.
 
     Whoever asks while another finds it, waits for that answer.
@@ -148,13 +148,13 @@ async def _alone(lock: Path) -> AsyncIterator[None]:
             os.close(held)
 
 
-def _recall(file: Path) -> Answer | None:
+def _recall(file: Path) -> TrialResult | None:
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        return Answer(**json.loads(file.read_bytes()))
+        return TrialResult(**json.loads(file.read_bytes()))
     return None
 
 
-def _keep(file: Path, answer: Answer) -> None:
+def _keep(file: Path, answer: TrialResult) -> None:
     # An answer that cannot be kept is found again next time.
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -51,7 +51,7 @@ _GREETING = b'{"execute":"qmp_capabilities"}\n{"execute":"quit"}\n'
 
 
 @dataclass(frozen=True)
-class Answer:
+class TrialResult:
     """The result of a trial of KVM on a host.
 
     Args:
@@ -76,7 +76,7 @@ class Answer:
         return heard(self.todo, self.speaker, self.words)
 
 
-async def kvm_device(host: Host, depth: Depth = "real", program: str = PROGRAM) -> Answer:
+async def kvm_device(host: Host, depth: Depth = "real", program: str = PROGRAM) -> TrialResult:
     """Find out whether KVM creates a virtual machine, without booting one."""
     if not await host.exists("/dev/kvm"):
         return await _no_device(host)
@@ -85,17 +85,17 @@ async def kvm_device(host: Host, depth: Depth = "real", program: str = PROGRAM) 
     try:
         made = await host.run(argv, input=_GREETING, timeout_s=TOUCH_S[depth])
     except (MachineFault, InputError) as error:
-        return Answer(False, f"/dev/kvm is there, but QEMU cannot use it: {error.message}")
+        return TrialResult(False, f"/dev/kvm is there, but QEMU cannot use it: {error.message}")
     if made.ok:
-        return Answer(True, "/dev/kvm opens and creates a virtual machine")
+        return TrialResult(True, "/dev/kvm opens and creates a virtual machine")
     words = _complaint(made)
     if "Permission denied" in words:
-        return Answer(
+        return TrialResult(
             False,
             "/dev/kvm may not be opened by this user",
             "usermod -aG kvm $USER, then log in again",
         )
-    return Answer(
+    return TrialResult(
         False,
         "/dev/kvm opens, but no virtual machine can be created",
         "end other hypervisors that use the processor, and look at: dmesg | grep -i kvm",
@@ -103,13 +103,13 @@ async def kvm_device(host: Host, depth: Depth = "real", program: str = PROGRAM) 
     )
 
 
-async def _no_device(host: Host) -> Answer:
+async def _no_device(host: Host) -> TrialResult:
     with contextlib.suppress(OSError):
         flags = (await host.read("/proc/cpuinfo")).split()
         for flag, module in ((b"vmx", "kvm_intel"), (b"svm", "kvm_amd")):
             if flag in flags:
-                return Answer(False, "there is no /dev/kvm", f"modprobe {module}")
-    return Answer(
+                return TrialResult(False, "there is no /dev/kvm", f"modprobe {module}")
+    return TrialResult(
         False,
         "there is no /dev/kvm: the processor offers no virtualization here",
         "turn virtualization on in the firmware, or nested virtualization in the hypervisor below",
@@ -122,7 +122,7 @@ def _as_given(argv: Sequence[str], files: Sequence[Path]) -> list[str]:
 
 async def taken(
     host: Host, argv: Sequence[str], depth: Depth = "real", around: Around = _as_given
-) -> Answer:
+) -> TrialResult:
     """Find out whether this QEMU accepts some options, without running a guest.
 
     Args:
@@ -140,22 +140,22 @@ async def taken(
     for line in missing:
         for flag in sorted(one.lstrip("+") for one in asked):
             if f".{flag} " in f"{line} ":
-                return Answer(
+                return TrialResult(
                     False,
                     f"this host has no {flag} for guests, which is asked for",
                     "leave it out, or use a host that has it",
                     words=line,
                 )
-    return Answer(True, "QEMU takes these options")
+    return TrialResult(True, "QEMU takes these options")
 
 
-def _refused(argv: Sequence[str], words: str) -> Answer:
+def _refused(argv: Sequence[str], words: str) -> TrialResult:
     for phrase, reason, todo in _REFUSALS:
         if phrase in words:
-            return Answer(False, reason, todo, words=words)
+            return TrialResult(False, reason, todo, words=words)
     # For a trial by hand, without the arguments that make it wait for its monitor.
     tried = shlex.join([argv[0], *argv[argv.index("-machine") :]])
-    return Answer(
+    return TrialResult(
         False, "QEMU does not start with these options", f"try them: {tried}", words=words
     )
 

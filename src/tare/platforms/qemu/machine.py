@@ -21,7 +21,7 @@ from tare.platforms.linux.disk import OwnDisk
 from tare.platforms.linux.scheduling import Scheduled
 from tare.platforms.linux.sockets import reached
 from tare.platforms.linux.vmm_machine import GONE_S, VmmMachine
-from tare.platforms.qemu.command import Places, without_name
+from tare.platforms.qemu.command import MachinePaths, without_name
 from tare.platforms.qemu.confinement import Confinement, prove_confined
 from tare.platforms.qemu.disk import moved, prove_disk, require_bus
 from tare.platforms.qemu.enlightenments import contradiction
@@ -57,7 +57,7 @@ class QemuMachine(VmmMachine):
         context: Context,
         options: QemuOptions,
         spec: MachineSpec,
-        places: Places,
+        places: MachinePaths,
         scheduled: Scheduled,
     ) -> None:
         super().__init__(context, spec.name)
@@ -206,7 +206,9 @@ class QemuMachine(VmmMachine):
             everywhere = self._within or self.host.topology().machines
             await self._pin([",".join(map(str, everywhere))] * len(self._threads))
         scheduled = await self._scheduled.apply(self._threads, self.pid)
-        asked = Asked(self.name, self._options, self._shape, self._monitor, self.disk, self.vhost)
+        asked = QemuRequest(
+            self.name, self._options, self._shape, self._monitor, self.disk, self.vhost
+        )
         proven = await asked.proven(self.host, self.pid, self._threads, cpus)
         runs_as = await prove_confined(self.host, self.name, self.pid, confined)
         self.applied = {**scheduled, **proven, "runs_as": runs_as}
@@ -295,7 +297,7 @@ async def let_go(
 
 
 @dataclass(frozen=True)
-class Asked:
+class QemuRequest:
     """The request for one QEMU, and the monitor that reports the result.
 
     Args:

@@ -18,7 +18,7 @@ TCG_DEADLINES_S: Mapping[probe.Depth, float] = MappingProxyType({"real": 30.0, "
 """How long a guest that tries the host's kernel may take where QEMU emulates the processor; a
 kernel of a distribution needs 3 to 6 s there."""
 
-Boot = Callable[[Prepared, float], Awaitable[probe.Answer]]
+Boot = Callable[[Prepared, float], Awaitable[probe.TrialResult]]
 """Boots what was prepared once, within so many seconds."""
 
 
@@ -53,7 +53,7 @@ async def guest_kernels(
     except (InputError, MachineFault) as error:
         return GuestKernels(no_own=error.message, todo=error.hint)
 
-    async def once() -> probe.Answer:
+    async def once() -> probe.TrialResult:
         limits = {"kvm": probe.BOOT_DEADLINES_S[depth][0], "tcg": TCG_DEADLINES_S[depth]}
         return await boot(prepared, limits[options.accelerator])
 

@@ -44,7 +44,7 @@ from tare.platforms.linux.writes import FOLDER, GROUPS, NETWORK, PROCESS, SETTIN
 from tare.platforms.qemu import kvm_memory, nested, nic
 from tare.platforms.qemu import kvm_trial as probe
 from tare.platforms.qemu.argument_safety import passed_on
-from tare.platforms.qemu.command import PROGRAM, Places, command, kernel_arguments, trial
+from tare.platforms.qemu.command import PROGRAM, MachinePaths, command, kernel_arguments, trial
 from tare.platforms.qemu.confinement import KVM, TUN, confined_as, confinement
 from tare.platforms.qemu.disk_options import MICROVM
 from tare.platforms.qemu.huge_pages import require_whole_pages
@@ -268,7 +268,7 @@ class Qemu(Platform[QemuOptions]):
             own = replace(own, needs=frozenset())
             return await self.prepare(own, plain, _PROBE_SHAPE, realtime=False)
 
-        async def boot(prepared: Prepared, deadline_s: float) -> probe.Answer:
+        async def boot(prepared: Prepared, deadline_s: float) -> probe.TrialResult:
             return await _boot_once(context, plain, prepared, "virtual", deadline_s)
 
         offer = await offer_of(context.host, context.cache)
@@ -278,7 +278,7 @@ class Qemu(Platform[QemuOptions]):
 
     async def _boots(
         self, context: Context, options: QemuOptions, offer: Offer, depth: probe.Depth
-    ) -> probe.Answer:
+    ) -> probe.TrialResult:
         """Boot a guest under KVM, or recall what came of it.
 
         Where the study names no kernel, any that boots will do: the host's own first, which needs
@@ -287,21 +287,21 @@ class Qemu(Platform[QemuOptions]):
         # Whether KVM runs a guest at all does not depend on the other options.
         plain = QemuOptions(accelerator="kvm", cpu=options.cpu)
         own = () if depth == "emulated" or context.release is not None else (HOST,)
-        refusal: probe.Answer | None = None
+        refusal: probe.TrialResult | None = None
         for kernel in (context.kernel,) if context.kernel else (*own, "rt", "generic"):
             tried = replace(context, kernel=kernel)
             try:
                 prepared = await self.prepare(tried, plain, _PROBE_SHAPE, realtime=True)
             except InputError as error:
                 found = f"no guest could be booted to try KVM: {error.message}"
-                refusal = refusal or probe.Answer(False, found, error.hint)
+                refusal = refusal or probe.TrialResult(False, found, error.hint)
                 continue
             answer = await self._boots_prepared(tried, plain, prepared, offer, depth)
             if answer.usable or kernel != HOST:
                 return answer
             # It may be this kernel that does not boot as a guest, and not KVM that runs none.
             refusal = answer
-        return refusal or probe.Answer(False, "no guest could be booted to try KVM")
+        return refusal or probe.TrialResult(False, "no guest could be booted to try KVM")
 
     async def _boots_prepared(
         self,
@@ -310,8 +310,8 @@ class Qemu(Platform[QemuOptions]):
         prepared: Prepared,
         offer: Offer,
         depth: probe.Depth,
-    ) -> probe.Answer:
-        async def boot() -> probe.Answer:
+    ) -> probe.TrialResult:
+        async def boot() -> probe.TrialResult:
             for deadline_s in probe.BOOT_DEADLINES_S[depth]:
                 answer = await _boot_once(context, plain, prepared, depth, deadline_s)
                 if answer.usable:
@@ -329,7 +329,7 @@ class Qemu(Platform[QemuOptions]):
 
 async def _taken(
     context: Context, options: QemuOptions, program: str, depth: probe.Depth = "real"
-) -> probe.Answer:
+) -> probe.TrialResult:
     """Find out whether QEMU takes the options, with no more rights than a machine's QEMU has."""
     devices = [KVM] if options.accelerator == "kvm" else []
     confined = await confinement(
@@ -344,7 +344,7 @@ async def _boot_once(
     prepared: Prepared,
     depth: probe.Depth,
     deadline_s: float,
-) -> probe.Answer:
+) -> probe.TrialResult:
     token = secrets.token_hex(4)
     workdir = Path("/tmp") / f"tare-probe-{token}"
     spec = MachineSpec(f"tare-probe-{token}", _PROBE_SHAPE, (), workdir, False, TRIAL)
@@ -367,7 +367,7 @@ async def _boot_once(
             return _ended(fault, spec, works)
         tail = machine.console_tail()
         silent = "" if tail else ", and its console stayed empty"
-        late = probe.Answer(
+        late = probe.TrialResult(
             False,
             f"{works}, but a guest did not boot within {deadline_s:g} s{silent}",
             probe.WITHOUT_KVM if kvm else "",
@@ -382,12 +382,12 @@ async def _boot_once(
         return replace(late, reason=busy, todo="try again when the host is idle", sure=False)
     finally:
         await machine.stop()
-    return probe.Answer(True, f"a guest booted under {options.accelerator.upper()}")
+    return probe.TrialResult(True, f"a guest booted under {options.accelerator.upper()}")
 
 
-def _ended(fault: MachineFault, spec: MachineSpec, works: str) -> probe.Answer:
+def _ended(fault: MachineFault, spec: MachineSpec, works: str) -> probe.TrialResult:
     words = fault.message.removeprefix(f"{spec.name}: ")
-    return probe.Answer(
+    return probe.TrialResult(
         False,
         f"{works}, but a guest ended before it had booted",
         probe.WITHOUT_KVM if works == _CREATED else "",
@@ -421,7 +421,7 @@ async def launch(
     sockets = spec.workdir
     if not fits_socket(sockets):
         sockets = Path("/tmp") / f"tare-{secrets.token_hex(6)}"
-    places = Places(
+    places = MachinePaths(
         qmp=sockets / "qmp.sock",
         agent=sockets / "agent.sock",
         console=sockets / "console.sock",

@@ -23,7 +23,7 @@ UNKNOWN_STEAL = "not known to be reported"
 
 
 @dataclass(frozen=True)
-class Look:
+class Inspection:
     """The findings about a machine.
 
     Args:
@@ -101,7 +101,7 @@ def _drivers(proof: Mapping[str, Any]) -> list[str]:
     return sorted({str(each["driver"]) for each in devices if each.get("driver")})
 
 
-async def look(host: Host, agent: str) -> Look:
+async def look(host: Host, agent: str) -> Inspection:
     """Look at a machine.
 
     Args:
@@ -126,7 +126,7 @@ async def look(host: Host, agent: str) -> Look:
         uuid = (await host.read(UUID)).decode(errors="replace").strip().lower()
     except OSError:
         uuid = ""
-    return Look(proof, root, memory, ticks / per_s, uuid)
+    return Inspection(proof, root, memory, ticks / per_s, uuid)
 
 
 def uncontrolled(reboots: bool, carried: bool) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from tare.platforms.contract import Machine
 from tare.platforms.existing_network import Joining
 from tare.platforms.linux.process_cost import vcpu_cost
 from tare.platforms.linux.process_machine import ProcessMachine, any_stopped
-from tare.platforms.qemu.guest_process import Carrier
+from tare.platforms.qemu.guest_process import GuestProcess
 
 
 class SshMachine(Machine):
@@ -39,7 +39,7 @@ class SshMachine(Machine):
         self,
         inner: ProcessMachine,
         *,
-        carrier: Carrier | None,
+        carrier: GuestProcess | None,
         host: Host,
         boot: str,
         found: Mapping[str, str],

@@ -47,7 +47,7 @@ from tare.platforms.linux.toolbox import tree_environment
 from tare.platforms.qemu.guest_process import find_carrier
 from tare.platforms.scheduling import NOTHING
 from tare.platforms.ssh.connection import UNDOERS, Reached, reached
-from tare.platforms.ssh.inspection import Look, look, uncontrolled
+from tare.platforms.ssh.inspection import Inspection, look, uncontrolled
 from tare.platforms.ssh.machine import SshMachine
 from tare.platforms.ssh.options import ANY, SshArmOptions
 from tare.study.model.notes import ITSELF
@@ -268,7 +268,7 @@ def _network_variable(there: Reached, spec: MachineSpec) -> dict[str, str]:
 
 
 async def _agent_in(
-    there: Reached, seen: Look, spec: MachineSpec, variables: Mapping[str, str]
+    there: Reached, seen: Inspection, spec: MachineSpec, variables: Mapping[str, str]
 ) -> ProcessMachine:
     """Start the agent as a process of the machine, with the disk and the toolbox it needs.
 

@@ -24,7 +24,7 @@ what must be at the server, what machines boot, and how a virtual machine is cre
    switches the machine on.
 
 ``tare clean`` removes the same resources from the ledger's entries, see
-:func:`~tare.platforms.vendors.resource.undo_at`. If a simulator boots nothing, tests use
-``tare.testing.simulated_guest`` in place of a guest's firmware: it reads the image and starts
-``tare-agent dial``.
+:func:`~tare.platforms.vendors.resource.undo_at`. Tests use ``tare.testing.simulated_guest`` in
+place of a guest's firmware if a simulator boots nothing: it reads the image and starts ``tare-agent
+dial``.
 """

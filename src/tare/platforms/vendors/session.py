@@ -71,11 +71,11 @@ class Expired(MachineFault):
     """The session has ended; a new login may help."""
 
 
-class Missing(MachineFault):
+class NoSuchObject(MachineFault):
     """There is no such object, or the account may not see it."""
 
 
-class Refused(MachineFault):
+class RequestRefused(MachineFault):
     """The product refuses a request: because of its licence, the account's rights or a state."""
 
 
@@ -117,7 +117,7 @@ async def ask_again(look: Callable[[], Awaitable[T]]) -> T:
         try:
             return await look()
         except MachineFault as fault:
-            if not left or isinstance(fault, Missing | Refused):
+            if not left or isinstance(fault, NoSuchObject | RequestRefused):
                 raise
             await asyncio.sleep(0.2)
     raise AssertionError("unreachable")

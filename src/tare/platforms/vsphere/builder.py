@@ -10,7 +10,7 @@ from tare.errors import MachineFault, TareError
 from tare.hosts.ledger.undoing import PREFIX
 from tare.platforms.vendors.platform import VmRequest
 from tare.platforms.vendors.resource import ServerResource
-from tare.platforms.vendors.session import Missing, Refused
+from tare.platforms.vendors.session import NoSuchObject, RequestRefused
 from tare.platforms.vsphere.esxi_host import in_drs, threads_of
 from tare.platforms.vsphere.inventory import find_location, machine_named
 from tare.platforms.vsphere.options import CpuAllocation, VsphereOptions
@@ -101,7 +101,7 @@ class VsphereVmResource(ServerResource[VsphereSession]):
         vim, machine = self.session.vim, self._machine
         if self._state != OFF:
             # Somebody else may have switched it off in between.
-            with contextlib.suppress(Refused):
+            with contextlib.suppress(RequestRefused):
                 await self.session.task(
                     lambda client: vim.VirtualMachine(machine, client._stub).PowerOffVM_Task()
                 )
@@ -109,7 +109,7 @@ class VsphereVmResource(ServerResource[VsphereSession]):
         if self._folder:
             with contextlib.suppress(TareError):
                 await self._delete(f"{self._folder}/{CONFIGURATION}")
-        with contextlib.suppress(Missing):
+        with contextlib.suppress(NoSuchObject):
             await self.session.task(
                 lambda client: vim.VirtualMachine(machine, client._stub).Destroy_Task()
             )
@@ -125,7 +125,7 @@ class VsphereVmResource(ServerResource[VsphereSession]):
 
         try:
             await self.session.task(begin)
-        except Missing:
+        except NoSuchObject:
             return False
         except TareError as fault:
             if NO_FILE in fault.message:
@@ -202,7 +202,7 @@ class VmBuilder:
         mhz = round(int(where.host.hardware.cpuInfo.hz) / 1e6)
         self.cpu = self._options.allocation(spec.role, spec.shape.vcpus, mhz)
         if pins and in_drs(where.host, self._vim):
-            raise Refused(HIDDEN, "take the host out of the cluster, or do not pin")
+            raise RequestRefused(HIDDEN, "take the host out of the cluster, or do not pin")
         return pins
 
     async def _create(self) -> None:

@@ -13,7 +13,13 @@ from typing import Any
 
 from tare.errors import InputError, MachineFault, TareError
 from tare.platforms.vendors.credentials import Secret
-from tare.platforms.vendors.session import AccountSession, Expired, Missing, Refused, wait_for
+from tare.platforms.vendors.session import (
+    AccountSession,
+    Expired,
+    NoSuchObject,
+    RequestRefused,
+    wait_for,
+)
 from tare.platforms.vsphere.inventory import properties
 
 TIMEOUT_S = 60
@@ -82,23 +88,23 @@ class VsphereSession(AccountSession[Any]):
                 "`credentials`",
             )
         if isinstance(error, vim.RestrictedVersion):
-            return Refused(f"{self.name}: {FREE}")
+            return RequestRefused(f"{self.name}: {FREE}")
         if isinstance(error, vim.NoPermission):
-            return Refused(
+            return RequestRefused(
                 f"{self.name}: the account lacks {error.privilegeId or 'a right'}",
                 "`tare help vsphere` lists what it needs",
             )
         if isinstance(error, vmodl.fault.ManagedObjectNotFound):
-            return Missing(f"{self.name}: there is no such object (any more)")
+            return NoSuchObject(f"{self.name}: there is no such object (any more)")
         if isinstance(error, vim.InvalidPowerState):
-            return Refused(
+            return RequestRefused(
                 f"{self.name}: {WRONG_STATE} {error.existingState}, and would have to be "
                 f"{error.requestedState or 'another'}"
             )
         if isinstance(error, (vim.TaskInProgress, vim.ConcurrentAccess)):
-            return Refused(f"{self.name}: {BUSY} ({kind})", transient=True)
+            return RequestRefused(f"{self.name}: {BUSY} ({kind})", transient=True)
         if isinstance(error, vmodl.MethodFault):
-            return Refused(f"{self.name} refuses: {kind}: {message}")
+            return RequestRefused(f"{self.name} refuses: {kind}: {message}")
         if isinstance(error, ssl.SSLCertVerificationError):
             return InputError(
                 f"the certificate of {self.address} is not trusted: {error.verify_message}",
@@ -163,7 +169,7 @@ class VsphereSession(AccountSession[Any]):
             if answer.status == http.client.UNAUTHORIZED:
                 raise Expired(f"{self.name}: the session has expired")
             if answer.status not in (http.client.OK, http.client.CREATED):
-                raise Refused(
+                raise RequestRefused(
                     f"{self.name} does not accept {path.rpartition('/')[2]} on {datastore}: "
                     f"{answer.status} {answer.reason}",
                     "the account needs Datastore.FileManagement on it",

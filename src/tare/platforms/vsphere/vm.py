@@ -9,7 +9,7 @@ from typing import Any
 from tare.errors import MachineFault
 from tare.events.hypervisor import HypervisorFigures
 from tare.platforms.vendors.machine import VirtualMachine
-from tare.platforms.vendors.session import Missing
+from tare.platforms.vendors.session import NoSuchObject
 from tare.platforms.vsphere.builder import VmBuilder
 from tare.platforms.vsphere.esxi_host import proof_of
 from tare.platforms.vsphere.figures import figures_of
@@ -81,7 +81,7 @@ class VsphereVm(VirtualMachine):
             state = await self._session.call(
                 lambda client: str(self._known(client).runtime.powerState)
             )
-        except Missing:
+        except NoSuchObject:
             return "somebody removed it"
         words = {"poweredOff": "it is powered off", "suspended": "it is suspended"}
         return "" if state == ON else words.get(state, f"it is {state}")

@@ -17,7 +17,14 @@ from tare.agent.client import AgentClient
 from tare.errors import MachineFault, TareError
 from tare.hosts import OwnedProcess, start_owned
 from tare.hosts.shielded import begun
-from tare.platforms.contract import Below, Context, HypervisorVcpus, Machine, MachineSpec, created
+from tare.platforms.contract import (
+    Context,
+    HypervisorAccounting,
+    HypervisorVcpus,
+    Machine,
+    MachineSpec,
+    created,
+)
 from tare.platforms.guest_hello import first_hello, last_line
 from tare.platforms.linux.console import Console
 from tare.platforms.linux.disk import forget_file
@@ -142,7 +149,7 @@ class XenMachine(Machine):
             cost["dom0_cpu_s"] = known[0].cpu_s
         return cost
 
-    async def below(self) -> Below:
+    async def below(self) -> HypervisorAccounting:
         """Return how dom0 is asked who has had the CPUs: by ``xl list``, to 0.1 s.
 
         Raises:
@@ -151,7 +158,7 @@ class XenMachine(Machine):
         cpus = self._cpus = self._cpus or await cpus_of(self._host)
         self._host_on = self._host_on or await dom0s_cpus(self._host, cpus)
         own, batch = self.id, self.name.removesuffix(self._spec.role)
-        return Below(
+        return HypervisorAccounting(
             argv=xen.LIST,
             read=lambda listed: cpu_accounting(xen_output.domains(listed), own, batch, cpus),
             threads=await device_threads(self._host, own),

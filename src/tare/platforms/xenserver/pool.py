@@ -12,7 +12,7 @@ from typing import Any
 
 from tare.errors import InputError, MachineFault
 from tare.platforms.contract import Carrier, Presence
-from tare.platforms.vendors.session import Missing, ask_again, wait_for
+from tare.platforms.vendors.session import NoSuchObject, ask_again, wait_for
 from tare.platforms.xenserver.session import GIVE_ROLE, LEAST, XenSession
 from tare.study.planning.host_cpus import numbered
 
@@ -148,26 +148,26 @@ class Pool:
         """Return the objects of a class with a name and Tare's mark; others may have the name."""
         own = []
         for each in await self.ask(lambda api: api.__getattr__(kind).get_by_name_label(name)):
-            with contextlib.suppress(Missing):
+            with contextlib.suppress(NoSuchObject):
                 if (await self.get(kind, str(each), "other_config")).get(OWNER) == name:
                     own.append(str(each))
         return own
 
     async def remove_disk(self, disk: str) -> None:
         """Remove a disk; does nothing if it is gone."""
-        with contextlib.suppress(Missing):
+        with contextlib.suppress(NoSuchObject):
             await self.done(lambda api: api.Async.VDI.destroy(disk), "remove a disk")
 
     async def remove_vm(self, vm: str) -> None:
         """Switch a VM off and remove it; does nothing if it is gone."""
-        with contextlib.suppress(Missing):
+        with contextlib.suppress(NoSuchObject):
             if (await self.record(vm))["power_state"] != OFF:
                 await self.power_off(vm)
             await self.done(lambda api: api.Async.VM.destroy(vm), "remove its VM")
 
     async def remove_network(self, network: str) -> None:
         """Remove a network; does nothing if it is gone."""
-        with contextlib.suppress(Missing):
+        with contextlib.suppress(NoSuchObject):
             await self.ask(lambda api: api.network.destroy(network))
 
     async def presence(self, host: str) -> Presence:

@@ -14,7 +14,7 @@ from xml.parsers import expat
 
 from tare.errors import InputError, MachineFault, TareError
 from tare.platforms.vendors.credentials import Secret
-from tare.platforms.vendors.session import AccountSession, Expired, Missing, Refused
+from tare.platforms.vendors.session import AccountSession, Expired, NoSuchObject, RequestRefused
 
 REQUEST_S = 60.0
 VERSION, ORIGINATOR = "1.0", "tare"
@@ -107,12 +107,12 @@ class XenSession(AccountSession[Any]):
                 f"{self.name} is not its pool's coordinator", f"write `address: {about}`"
             )
         if code in _MISSING:
-            return Missing(message)
+            return NoSuchObject(message)
         if code == "RBAC_PERMISSION_DENIED":
-            return Refused(message, GIVE_ROLE)
+            return RequestRefused(message, GIVE_ROLE)
         if code in _LICENCE:
-            return Refused(message, "look at the pool's licence: xe host-license-view")
-        return Refused(message) if code in _REFUSED else MachineFault(message)
+            return RequestRefused(message, "look at the pool's licence: xe host-license-view")
+        return RequestRefused(message) if code in _REFUSED else MachineFault(message)
 
     async def put(self, path: str, query: Mapping[str, str], content: bytes) -> None:
         """Send bytes to one of XenAPI's HTTP handlers; raises MachineFault if it refuses."""

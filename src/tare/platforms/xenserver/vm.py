@@ -13,7 +13,7 @@ from tare.errors import MachineFault
 from tare.events.hypervisor import HypervisorFigure, HypervisorFigures
 from tare.platforms.contract import MachineSpec
 from tare.platforms.vendors.machine import VirtualMachine, wrong_card
-from tare.platforms.vendors.session import Missing
+from tare.platforms.vendors.session import NoSuchObject
 from tare.platforms.xenserver.options import XenserverOptions
 from tare.platforms.xenserver.pool import NULL, OFF, OWNER, Pool
 
@@ -145,7 +145,7 @@ class XenVm(VirtualMachine):
         """Return why it does not run."""
         try:
             state = (await self._pool.record(self._vm))["power_state"]
-        except Missing:
+        except NoSuchObject:
             return "its VM is gone from the pool"
         return "" if state == RUNNING else f"XenAPI reports that its VM is {state}"
 
@@ -154,7 +154,7 @@ class XenVm(VirtualMachine):
         try:
             if (await self._pool.record(self._vm))["power_state"] != OFF:
                 await self._pool.power_off(self._vm)
-        except Missing:
+        except NoSuchObject:
             return
 
     async def applied(self) -> Mapping[str, Any]:
@@ -186,7 +186,7 @@ class XenVm(VirtualMachine):
         """Return what disturbed it: migration, snapshots, operations, another domain."""
         try:
             record = await self._pool.record(self._vm)
-        except Missing:
+        except NoSuchObject:
             return ("it left the pool",)
         found = [f"snapshot {snapshot}" for snapshot in record.get("snapshots", ())]
         found += [f"{what} under way" for what in record.get("current_operations", {}).values()]

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from tare.analysis.effects.verdict import LEVEL
 from tare.analysis.model import Comparison, ResourceCost
-from tare.analysis.runs.change_verdicts import Changed
+from tare.analysis.runs.change_verdicts import JudgedChange
 from tare.analysis.runs.resource_changes import ResourceChange, resource_changes
 from tare.analysis.statistics.maxt import least_blocks
-from tare.report.figures.palette import Look, looks
+from tare.report.figures.palette import ArmStyle, looks
 from tare.report.figures.svg import legible
 from tare.report.page.verdicts import (
     MOST_WORDS,
@@ -52,7 +52,7 @@ def change_heading(before: Comparison, after: Comparison) -> str:
     )
 
 
-def change_sentences(found: Sequence[Changed], comparison: Comparison) -> dict[str, str]:
+def change_sentences(found: Sequence[JudgedChange], comparison: Comparison) -> dict[str, str]:
     """Return how each arm's costs changed, by arm; shorter if all of it is too much to read.
 
     Args:
@@ -71,7 +71,7 @@ def _sentences_by_arm(by_arm: Mapping[str, Sequence[ResourceChange]]) -> dict[st
     return sentences
 
 
-def change_lines(found: Sequence[Changed], comparison: Comparison) -> tuple[ArmLine, ...]:
+def change_lines(found: Sequence[JudgedChange], comparison: Comparison) -> tuple[ArmLine, ...]:
     """Return the answer for each arm, with a bar for each resource.
 
     Args:
@@ -81,7 +81,7 @@ def change_lines(found: Sequence[Changed], comparison: Comparison) -> tuple[ArmL
     by_arm = _changes_by_arm(found, comparison)
     costs = [change.cost for changes in by_arm.values() for change in changes]
     axis = CostAxis(costs)
-    style: Mapping[str, Look] = looks(comparison.arms, comparison.baseline)
+    style: Mapping[str, ArmStyle] = looks(comparison.arms, comparison.baseline)
     lines = []
     for arm, sentence in _sentences_by_arm(by_arm).items():
         costs = [change.cost for change in by_arm[arm]]
@@ -96,7 +96,7 @@ def change_lines(found: Sequence[Changed], comparison: Comparison) -> tuple[ArmL
 
 
 def _changes_by_arm(
-    found: Sequence[Changed], comparison: Comparison
+    found: Sequence[JudgedChange], comparison: Comparison
 ) -> dict[str, list[ResourceChange]]:
     by_arm: dict[str, list[ResourceChange]] = {}
     for change in resource_changes(
@@ -174,7 +174,7 @@ def _without_ratio(change: ResourceChange) -> str:
     return f"{name} undecided (a cost up to {open_sizes[0]} more is not excluded)"
 
 
-def open_cost(one: Changed) -> str:
+def open_cost(one: JudgedChange) -> str:
     """Return what cost an inconclusive change leaves open; a dash where it leaves none."""
     if one.verdict != "inconclusive":
         return NONE

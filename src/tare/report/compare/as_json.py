@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tare.analysis.model import Comparison, Effect, Key
-from tare.analysis.runs.change_verdicts import Changed, changed
+from tare.analysis.runs.change_verdicts import JudgedChange, changed
 from tare.analysis.runs.run_changes import Pooled, pooled, require_same_baseline
 from tare.report.compare.run_doubts import doubts_of
 from tare.report.page.words import parameters_of
@@ -109,7 +109,7 @@ def _effect(effect: Effect) -> dict[str, Any]:
     }
 
 
-def _change(one: Changed) -> dict[str, Any]:
+def _change(one: JudgedChange) -> dict[str, Any]:
     change = one.change
     return {
         **_key_fields(change.key),

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tare.analysis.model import DECLARED, Comparison, Effect, Key, RunData, as_cost, cost_ends
-from tare.analysis.runs.change_verdicts import Changed, changed
+from tare.analysis.runs.change_verdicts import JudgedChange, changed
 from tare.analysis.runs.run_changes import about_two_runs
 from tare.analysis.runs.run_differences import (
     RunDifference,
@@ -29,7 +29,7 @@ from tare.report.compare.run_doubts import run_doubts, study_doubts, why_not_com
 from tare.report.figures.axes import log_axis
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Spec
-from tare.report.figures.palette import MARGIN, SOFT, TEXT, TIE, Look, looks
+from tare.report.figures.palette import MARGIN, SOFT, TEXT, TIE, ArmStyle, looks
 from tare.report.figures.plot import Plot, fitted, width_of
 from tare.report.figures.svg import inline_svg, legible
 from tare.report.figures.vector import svg_of
@@ -44,7 +44,7 @@ from tare.report.page.explorer import (
 )
 from tare.report.page.links import anchor_of
 from tare.report.page.rendering import SCRIPTS, fill_template
-from tare.report.page.tables import Column, Shown, Table
+from tare.report.page.tables import Column, ShownTable, Table
 from tare.report.page.verdicts import ArmLine
 from tare.report.page.warnings import LINE, Warned
 from tare.report.page.words import (
@@ -74,7 +74,7 @@ class ChangeMark:
 
 
 def changes_figure(
-    marks: Sequence[ChangeMark], looks: dict[str, Look], margin: float, width: float
+    marks: Sequence[ChangeMark], looks: dict[str, ArmStyle], margin: float, width: float
 ) -> Spec:
     """Return the picture; at least one mark.
 
@@ -133,9 +133,9 @@ class ChangesPage:
     narrow: str
     note: str
     explorer: str
-    headline: Shown | None
-    detail: Shown | None
-    environment: Shown | None
+    headline: ShownTable | None
+    detail: ShownTable | None
+    environment: ShownTable | None
     method: tuple[str, ...]
     facts: tuple[tuple[str, str], ...]
     footer: str
@@ -162,7 +162,7 @@ def write_changes(
     put_for_user(out, html.encode(), "or choose another file with --html")
 
 
-def changes_page(pair: RunPair, found: Sequence[Changed], folder: Path) -> ChangesPage:
+def changes_page(pair: RunPair, found: Sequence[JudgedChange], folder: Path) -> ChangesPage:
     """Return what the page shows.
 
     Args:
@@ -235,7 +235,7 @@ def _bars_note(before: Comparison, after: Comparison) -> str:
     return f"{note} {caveat}." if caveat else note
 
 
-def _figures(headlines: Sequence[Changed], comparison: Comparison) -> tuple[str, str]:
+def _figures(headlines: Sequence[JudgedChange], comparison: Comparison) -> tuple[str, str]:
     parts = (Part.of(one.change.key) for one in headlines)
     names = Names(parts, comparison.shown_as, short=True)
     marks = [
@@ -292,7 +292,7 @@ class RunPair:
         return self.before[self.chosen].runs[0], self.after[self.chosen].runs[0]
 
 
-def what_of(one: Changed, names: Names) -> str:
+def what_of(one: JudgedChange, names: Names) -> str:
     """Return what was measured, in words."""
     return f"{names.name(Part.of(one.change.key))} · {metric_name(one.change.key.metric)}"
 
@@ -303,13 +303,13 @@ def _estimate(effect: Effect) -> str:
     return format_quantity(effect.estimate, effect.unit)
 
 
-def _change(one: Changed) -> str:
+def _change(one: JudgedChange) -> str:
     if one.change.ratio:
         return ratio(as_cost(one.change.change, one.change.before.better))
     return format_quantity(one.change.change, one.change.before.unit)
 
 
-def _interval(one: Changed) -> str:
+def _interval(one: JudgedChange) -> str:
     if one.verdict == "preliminary":
         return "–"
     ends = one.change.low, one.change.high
@@ -318,11 +318,11 @@ def _interval(one: Changed) -> str:
     return " to ".join(format_quantity(end, one.change.before.unit) for end in ends)
 
 
-def changes_table(own: Sequence[Changed], pair: RunPair) -> Table[Changed]:
+def changes_table(own: Sequence[JudgedChange], pair: RunPair) -> Table[JudgedChange]:
     """Return changes as a table, named for links."""
     shown_as = pair.before[pair.chosen].shown_as
     names = Names((Part.of(one.change.key) for one in own), shown_as, short=True)
-    columns: tuple[Column[Changed], ...] = (
+    columns: tuple[Column[JudgedChange], ...] = (
         Column("what", lambda o: names.name(Part.of(o.change.key)), "What"),
         Column(
             "metric",
@@ -383,7 +383,7 @@ def environment_table(pair: RunPair) -> Table[RunDifference]:
 REPORT = "report.html"
 
 
-def changes_data(found: Sequence[Changed], pair: RunPair, folder: Path) -> str:
+def changes_data(found: Sequence[JudgedChange], pair: RunPair, folder: Path) -> str:
     """Return it as JSON that may be inside a page.
 
     Args:
@@ -435,7 +435,9 @@ def changes_data(found: Sequence[Changed], pair: RunPair, folder: Path) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def _row(one: Changed, table: Table[Changed], place: Mapping[Key, int], chosen: str) -> list[Any]:
+def _row(
+    one: JudgedChange, table: Table[JudgedChange], place: Mapping[Key, int], chosen: str
+) -> list[Any]:
     texts, change = table.texts_of(one), one.change
     tip = f"{texts['before']} → {texts['after']}: {texts['change']}"
     return [
@@ -451,7 +453,7 @@ def _row(one: Changed, table: Table[Changed], place: Mapping[Key, int], chosen: 
     ]  # fmt: skip
 
 
-def _flags(one: Changed) -> list[str]:
+def _flags(one: JudgedChange) -> list[str]:
     return [
         legible(f"{when}: {flag.text}")
         for when, effect in (("before", one.change.before), ("after", one.change.after))

@@ -246,13 +246,13 @@ def _number(value: float) -> str:
     return repr(float(value))
 
 
-class Written(Protocol):
+class GateFormat(Protocol):
     """A way to write gates, with what differs between the runs where readers see it."""
 
     def __call__(self, checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str: ...  # noqa: D102
 
 
-FORMATS: Mapping[str, Written] = {
+FORMATS: Mapping[str, GateFormat] = {
     "text": as_text,
     "markdown": as_markdown,
     "junit": as_junit,

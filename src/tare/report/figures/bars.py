@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
-from tare.report.figures.palette import AXIS, RULE, SOFT, TEXT, Look
+from tare.report.figures.palette import AXIS, RULE, SOFT, TEXT, ArmStyle
 from tare.report.page.words import marked, short
 from tare.units import format_number, format_quantity
 
@@ -59,7 +59,7 @@ def common_unit(bars: Sequence[Bar]) -> str:
 
 def bars_figure(
     bars: Sequence[Bar],
-    looks: Mapping[str, Look],
+    looks: Mapping[str, ArmStyle],
     unit: str,
     *,
     name: str,
@@ -97,7 +97,7 @@ def _format_value(value: float, unit: str) -> str:
 
 
 def _drawn(
-    bars: Sequence[Bar], looks: Mapping[str, Look], unit: str, width: float, what: str
+    bars: Sequence[Bar], looks: Mapping[str, ArmStyle], unit: str, width: float, what: str
 ) -> Spec:
     canvas = Canvas(width)
     left = LABELS if width > NARROW else 96.0
@@ -135,7 +135,7 @@ def _largest(bars: Sequence[Bar]) -> float:
 
 
 def _bar(
-    canvas: Canvas, bar: Bar, look: Look, left: float, top: float, scale: float, unit: str
+    canvas: Canvas, bar: Bar, look: ArmStyle, left: float, top: float, scale: float, unit: str
 ) -> None:
     end = left + bar.value * scale
     canvas.rect(left, top, max(end, left + 0.5), top + BAR, look.ink)

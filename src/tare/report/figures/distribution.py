@@ -9,7 +9,7 @@ from tare.analysis.model import ArmSummary, BlockValue
 from tare.report.figures.axes import Axis, value_axis
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure
-from tare.report.figures.palette import TEXT, Look
+from tare.report.figures.palette import TEXT, ArmStyle
 from tare.report.figures.plot import Plot, arm_labels, fitted, width_of
 from tare.report.page.links import at_block
 from tare.report.page.words import metric_name
@@ -32,7 +32,7 @@ APART = 2.0
 
 def distribution_figure(
     summaries: Sequence[ArmSummary],
-    looks: Mapping[str, Look],
+    looks: Mapping[str, ArmStyle],
     *,
     name: str,
     part: str,
@@ -130,7 +130,7 @@ def _draw(
     summaries: Sequence[ArmSummary],
     axis: Axis,
     labels: Mapping[str, str],
-    looks: Mapping[str, Look],
+    looks: Mapping[str, ArmStyle],
     title: str,
     to: Callable[[str, BlockValue], str],
 ) -> None:

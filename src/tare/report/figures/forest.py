@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from tare.analysis.model import DECLARED, Comparison, Effect
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Spec, ratio_ticks, times
-from tare.report.figures.palette import AXIS, BASELINE, MARGIN, NOISE, RULE, SOFT, TIE, Ink, Look
+from tare.report.figures.palette import (
+    AXIS,
+    BASELINE,
+    MARGIN,
+    NOISE,
+    RULE,
+    SOFT,
+    TIE,
+    ArmStyle,
+    Ink,
+)
 from tare.report.figures.plot import apart, fitted, width_of
 from tare.report.page.links import anchor_of
 from tare.report.page.words import (
@@ -55,7 +65,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Panel:
+class CostPanel:
     """A stretch of the cost axis, drawn between two pixel columns; ends in log-cost."""
 
     left: float
@@ -76,7 +86,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ForestLayout:
     """Where things are, in pixels."""
 
     width: float
@@ -92,12 +102,12 @@ class Layout:
     """Where a stacked row's mark is, below its top."""
 
 
-WIDE = Layout(940, (236, 668), 23, 30, stacked=False, label=31)
-NARROW = Layout(358, (12, 346), 41, 34, stacked=True, label=24)
-DETAIL = Layout(430, (156, 418), 17, 25, stacked=False, label=22, numbers=False, font=11)
+WIDE = ForestLayout(940, (236, 668), 23, 30, stacked=False, label=31)
+NARROW = ForestLayout(358, (12, 346), 41, 34, stacked=True, label=24)
+DETAIL = ForestLayout(430, (156, 418), 17, 25, stacked=False, label=22, numbers=False, font=11)
 
 
-def _panels(groups: Sequence[Group], margin: float, layout: Layout) -> list[Panel]:
+def _panels(groups: Sequence[Group], margin: float, layout: ForestLayout) -> list[CostPanel]:
     known = [effect for group in groups for effect in group.effects]
     places = _logs(cost(effect) for effect in known)
     ends = _logs(end for effect in known for end in cost_interval(effect) or ())
@@ -110,14 +120,14 @@ def _panels(groups: Sequence[Group], margin: float, layout: Layout) -> list[Pane
     low, high = low - spare, high + spare
     left, right = layout.plot
     if high - low < math.log(FAR) or layout.stacked or right - left < ROOM_FOR_TWO:
-        return [Panel(left, right, low, high, "")]
+        return [CostPanel(left, right, low, high, "")]
     near = [abs(end) for end in (*places, *ends) if abs(end) <= math.log(NEAR)]
     reach = min(max([*near, 2 * least]) * 1.15, math.log(NEAR))
     gap = 28.0
     middle = left + (right - left) * 0.46
     return [
-        Panel(left, middle, -reach, reach, "close to even"),
-        Panel(middle + gap, right, low, high, "whole range"),
+        CostPanel(left, middle, -reach, reach, "close to even"),
+        CostPanel(middle + gap, right, low, high, "whole range"),
     ]
 
 
@@ -126,7 +136,10 @@ def _logs(values: Iterable[float | None]) -> list[float]:
 
 
 def paint(
-    comparison: Comparison, groups: Sequence[Group], looks: Mapping[str, Look], layout: Layout
+    comparison: Comparison,
+    groups: Sequence[Group],
+    looks: Mapping[str, ArmStyle],
+    layout: ForestLayout,
 ) -> Spec:
     """Paint one row per effect, with its numbers where ``layout`` has room for them."""
     canvas = Canvas(layout.width)
@@ -157,12 +170,12 @@ def paint(
 
 def _grid(
     canvas: Canvas,
-    panel: Panel,
+    panel: CostPanel,
     comparison: Comparison,
     places: Sequence[tuple[Group, float, float]],
     top: float,
     bottom: float,
-    layout: Layout,
+    layout: ForestLayout,
 ) -> None:
     strips = _strips(places, top, bottom, layout)
     for low, high in strips:
@@ -194,7 +207,7 @@ def _grid(
 
 
 def _strips(
-    places: Sequence[tuple[Group, float, float]], top: float, bottom: float, layout: Layout
+    places: Sequence[tuple[Group, float, float]], top: float, bottom: float, layout: ForestLayout
 ) -> list[tuple[float, float]]:
     """Return from where to where the axis is drawn: in stacked rows not behind the words."""
     if not layout.stacked or layout.compact:
@@ -207,17 +220,19 @@ def _strips(
     ]
 
 
-def _shade(canvas: Canvas, panel: Panel, share: float, low: float, high: float, ink: Ink) -> None:
+def _shade(
+    canvas: Canvas, panel: CostPanel, share: float, low: float, high: float, ink: Ink
+) -> None:
     canvas.rect(panel.x(1 / (1 + share)), low, panel.x(1 + share), high, ink)
 
 
 def _row(
     canvas: Canvas,
-    panels: Sequence[Panel],
+    panels: Sequence[CostPanel],
     effect: Effect,
-    looks: Mapping[str, Look],
+    looks: Mapping[str, ArmStyle],
     top: float,
-    layout: Layout,
+    layout: ForestLayout,
 ) -> None:
     ink, look = _ink(effect, looks), looks[effect.arm]
     factor = cost(effect) or math.nan
@@ -246,12 +261,18 @@ def _label(effect: Effect, most: int) -> str:
     return f"{short(effect.arm, most - len(EMULATED) - 3)} ({EMULATED})"
 
 
-def _ink(effect: Effect, looks: Mapping[str, Look]) -> Ink:
+def _ink(effect: Effect, looks: Mapping[str, ArmStyle]) -> Ink:
     return looks[effect.arm].ink if effect.verdict in DECLARED else TIE
 
 
 def _mark(
-    canvas: Canvas, panel: Panel, effect: Effect, ink: Ink, look: Look, y: float, size: float = 70
+    canvas: Canvas,
+    panel: CostPanel,
+    effect: Effect,
+    ink: Ink,
+    look: ArmStyle,
+    y: float,
+    size: float = 70,
 ) -> None:
     factor = cost(effect) or math.nan
     interval = cost_interval(effect)
@@ -278,10 +299,13 @@ def _mark(
 
 
 def paint_compact(
-    comparison: Comparison, groups: Sequence[Group], looks: Mapping[str, Look], layout: Layout
+    comparison: Comparison,
+    groups: Sequence[Group],
+    looks: Mapping[str, ArmStyle],
+    layout: ForestLayout,
 ) -> Spec:
     """Paint a figure in which the arms of a workload share one row, and a legend names them."""
-    layout = Layout(
+    layout = ForestLayout(
         layout.width,
         (12, layout.width - 12)
         if layout.stacked
@@ -329,7 +353,7 @@ def _write_row_label(canvas: Canvas, right: float, middle: float, label: str) ->
 
 
 def _legend(
-    canvas: Canvas, groups: Sequence[Group], looks: Mapping[str, Look], layout: Layout
+    canvas: Canvas, groups: Sequence[Group], looks: Mapping[str, ArmStyle], layout: ForestLayout
 ) -> float:
     shown = {effect.arm: effect.emulated for group in groups for effect in group.effects}
     x, y = 8.0, 12.0

@@ -31,7 +31,7 @@ MOST_ROWS = 60
 
 
 @dataclass(frozen=True)
-class Row:
+class HeatRow:
     """One metric of one arm: its name and its cells by scenario."""
 
     arm: str
@@ -40,7 +40,7 @@ class Row:
     cells: Mapping[str, NeighbourEffect]
 
 
-def heat_rows(effects: Sequence[NeighbourEffect]) -> tuple[Row, ...]:
+def heat_rows(effects: Sequence[NeighbourEffect]) -> tuple[HeatRow, ...]:
     """Return the matrix: one row an arm and metric, one column a scenario."""
     cells: dict[tuple[str, str, str, str], dict[str, NeighbourEffect]] = {}
     for effect in effects:
@@ -54,7 +54,7 @@ def heat_rows(effects: Sequence[NeighbourEffect]) -> tuple[Row, ...]:
         any_cell = next(iter(found.values()))
         given_words = _parameter_words(parameters) if len(given[workload]) > 1 else ""
         name = f"{workload}{given_words}: {metric_name(metric)}"
-        rows.append(Row(arm, any_cell.emulated, name, found))
+        rows.append(HeatRow(arm, any_cell.emulated, name, found))
     return tuple(rows)
 
 
@@ -96,7 +96,7 @@ def heat_figure(
 
 
 def _drawn(
-    rows: Sequence[Row], scenarios: Sequence[str], width: float, links: Links | None
+    rows: Sequence[HeatRow], scenarios: Sequence[str], width: float, links: Links | None
 ) -> Spec:
     canvas = Canvas(width)
     names = width * 0.30 if width > NARROW else width * 0.34

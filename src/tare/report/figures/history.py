@@ -7,11 +7,11 @@ import time
 from collections.abc import Sequence
 from itertools import pairwise
 
-from tare.analysis.runs.history import History, Line
+from tare.analysis.runs.history import EffectSeries, History
 from tare.report.figures.axes import log_axis
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Spec
-from tare.report.figures.palette import SOFT, TEXT, TIE, Look, looks
+from tare.report.figures.palette import SOFT, TEXT, TIE, ArmStyle, looks
 from tare.report.figures.plot import Plot, fitted
 from tare.report.page.words import Names, Part, marked, metric_name, ratio, ratio_interval
 
@@ -53,7 +53,7 @@ def history_figure(history: History) -> Spec:
     return canvas.spec(top + FOOT)
 
 
-def _describe_changes(line: Line) -> str:
+def _describe_changes(line: EffectSeries) -> str:
     if not line.turns:
         return ": no change found"
     days = (
@@ -64,7 +64,9 @@ def _describe_changes(line: Line) -> str:
     return ": " + "; ".join(days)
 
 
-def _panel(plot: Plot, line: Line, place: dict[str, int], look: dict[str, Look]) -> None:
+def _panel(
+    plot: Plot, line: EffectSeries, place: dict[str, int], look: dict[str, ArmStyle]
+) -> None:
     low, high = min(line.effects), max(line.effects)
     if high / low < LEAST_FACTOR:
         middle = math.sqrt(low * high)

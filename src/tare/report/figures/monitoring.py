@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.analysis.data.rundata import SUBJECT
-from tare.analysis.topics.monitoring import ARMS_HOST, Monitor, Track, host_named, is_host
+from tare.analysis.topics.monitoring import ARMS_HOST, CounterTrack, Monitor, host_named, is_host
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import SMALL_LETTER, Figure, Spec, name_within
@@ -25,7 +25,7 @@ WORDS = {SUBJECT: "the machine", "slave-1": "the first slave", ARMS_HOST: "its h
 
 
 @dataclass(frozen=True)
-class Panel:
+class CounterPanel:
     """A kind of counter: its title, its unit, and the lines in it by quantity."""
 
     title: str
@@ -37,37 +37,37 @@ class Panel:
     """Whether it is about single packets, and shown only if a machine's network is used."""
 
 
-def _cpu(kind: str, title: str) -> Panel:
+def _cpu(kind: str, title: str) -> CounterPanel:
     """Return the panel of some CPUs: four lines, as I/O wait is idle time and stacks on nothing."""
     states = ("user", "system", "iowait", "steal")
     lines = ((f"{kind}-{state}", state, ink) for state, ink in zip(states, ARMS, strict=False))
-    return Panel(title, "1", tuple(lines), whole=1.0)
+    return CounterPanel(title, "1", tuple(lines), whole=1.0)
 
 
 PANELS = (
     _cpu("cpu", "CPU time"),
     _cpu("bound", "CPUs with machines on them"),
     _cpu("others", "CPUs without machines"),
-    Panel(
+    CounterPanel(
         "Disk throughput",
         "B/s",
         (("disk-read", "read", ARMS[0]), ("disk-written", "written", ARMS[1])),
     ),
-    Panel("Disk utilisation", "1", (("disk-busy", "busiest disk", ARMS[2]),), whole=1.0),
-    Panel("Merged requests", "1/s", (("disk-merged", "read and write", ARMS[3]),)),
-    Panel("Disk queue", "", (("disk-queue", "requests under way", ARMS[0]),)),
-    Panel(
+    CounterPanel("Disk utilisation", "1", (("disk-busy", "busiest disk", ARMS[2]),), whole=1.0),
+    CounterPanel("Merged requests", "1/s", (("disk-merged", "read and write", ARMS[3]),)),
+    CounterPanel("Disk queue", "", (("disk-queue", "requests under way", ARMS[0]),)),
+    CounterPanel(
         "Network",
         "B/s",
         (("net-received", "received", ARMS[0]), ("net-sent", "sent", ARMS[1])),
     ),
-    Panel(
+    CounterPanel(
         "Packets",
         "1/s",
         (("net-packets-received", "received", ARMS[0]), ("net-packets-sent", "sent", ARMS[1])),
         networked=True,
     ),
-    Panel(
+    CounterPanel(
         "Mean packet",
         "B",
         (("net-size-received", "received", ARMS[0]), ("net-size-sent", "sent", ARMS[1])),
@@ -99,7 +99,7 @@ def monitoring_figure(monitor: Monitor, *, name: str, links: Links | None = None
     )
 
 
-def _moved(monitor: Monitor, panel: Panel) -> bool:
+def _moved(monitor: Monitor, panel: CounterPanel) -> bool:
     if panel.networked and _packets(monitor) < LEAST_PACKETS:
         return False
     return any(
@@ -115,7 +115,7 @@ def _packets(monitor: Monitor) -> float:
     return max(received, default=0.0)
 
 
-def _describe_panel(monitor: Monitor, panel: Panel) -> str:
+def _describe_panel(monitor: Monitor, panel: CounterPanel) -> str:
     parts = []
     for track in monitor.tracks:
         for quantity, word, _ in panel.lines:
@@ -124,7 +124,7 @@ def _describe_panel(monitor: Monitor, panel: Panel) -> str:
     return f"{panel.title}: {', '.join(parts)}"
 
 
-def _drawn(monitor: Monitor, panels: Sequence[Panel], width: float, to: str) -> Spec:
+def _drawn(monitor: Monitor, panels: Sequence[CounterPanel], width: float, to: str) -> Spec:
     canvas = Canvas(width)
     side_by_side = width > NARROW and len(monitor.tracks) > 1
     columns = _columns(monitor)
@@ -170,7 +170,7 @@ def whose_counters(role: str) -> str:
     return WORDS.get(role) or (f"the host {host_named(role)}" if is_host(role) else role)
 
 
-def _legend(canvas: Canvas, monitor: Monitor, panel: Panel, top: float) -> None:
+def _legend(canvas: Canvas, monitor: Monitor, panel: CounterPanel, top: float) -> None:
     canvas.text(0, top - 8, panel.title, size=12, bold=True)
     x = 12 + 7.4 * len(panel.title)
     for quantity, word, ink in panel.lines:
@@ -182,7 +182,7 @@ def _legend(canvas: Canvas, monitor: Monitor, panel: Panel, top: float) -> None:
         x += 34 + 6.4 * len(word)
 
 
-def _axis_maximum(monitor: Monitor, panel: Panel) -> float:
+def _axis_maximum(monitor: Monitor, panel: CounterPanel) -> float:
     if panel.whole is not None:
         return panel.whole
     values = [
@@ -208,8 +208,8 @@ def _phases(canvas: Canvas, monitor: Monitor, left: float, room: float, base: fl
 
 def _lines(
     canvas: Canvas,
-    track: Track,
-    panel: Panel,
+    track: CounterTrack,
+    panel: CounterPanel,
     left: float,
     room: float,
     base: float,
@@ -257,7 +257,7 @@ def _time_axis(
         canvas.text(x, base + 12, tick_label(tick, "s"), ink=SOFT, size=10, align="center")
 
 
-def _tick(value: float, panel: Panel) -> str:
+def _tick(value: float, panel: CounterPanel) -> str:
     if not panel.unit:
         return format_number(value, 6)
     return f"{value:.0%}" if panel.unit == "1" else tick_label(value, panel.unit)

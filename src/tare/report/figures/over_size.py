@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
-from tare.report.figures.palette import RULE, SOFT, Look
+from tare.report.figures.palette import RULE, SOFT, ArmStyle
 from tare.report.page.words import marked, short
 from tare.units import format_quantity, format_size
 
@@ -40,7 +40,7 @@ class Mark:
 
 
 def over_size_figure(
-    name: str, title: str, marks: Sequence[Mark], looks: Mapping[str, Look], unit: str
+    name: str, title: str, marks: Sequence[Mark], looks: Mapping[str, ArmStyle], unit: str
 ) -> Figure:
     """Return the figure; at least one mark. Hollow marks are *at least*; emulated arms are dashed.
 
@@ -71,7 +71,7 @@ def _format_value(value: float, unit: str) -> str:
     return f"{100 * value:.0f} %" if unit == "%" else format_quantity(value, unit)
 
 
-def _drawn(marks: Sequence[Mark], looks: Mapping[str, Look], unit: str, width: float) -> Spec:
+def _drawn(marks: Sequence[Mark], looks: Mapping[str, ArmStyle], unit: str, width: float) -> Spec:
     canvas = Canvas(width)
     sizes = sorted({mark.size for mark in marks})
     room = (width - LEFT - 12) / max(1, len(sizes))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tare.analysis.model import Comparison, Effect, Key
 from tare.report.figures.forest import DETAIL, NARROW, SEPARATOR, WIDE, Group, paint, paint_compact
 from tare.report.figures.frame import Figure
-from tare.report.figures.palette import Look
+from tare.report.figures.palette import ArmStyle
 from tare.report.page.words import (
     Names,
     Part,
@@ -33,7 +33,7 @@ MOST_ROWS = 50
 
 
 def overhead_figure(
-    comparison: Comparison, looks: Mapping[str, Look], name: str = "overhead"
+    comparison: Comparison, looks: Mapping[str, ArmStyle], name: str = "overhead"
 ) -> Figure | None:
     """Return the figure of the headline effects; None when none can be drawn.
 
@@ -72,7 +72,7 @@ def overview(comparison: Comparison) -> tuple[Effect, ...]:
 
 def metrics_figure(
     comparison: Comparison,
-    looks: Mapping[str, Look],
+    looks: Mapping[str, ArmStyle],
     effects: Sequence[Effect],
     *,
     name: str,

@@ -62,26 +62,26 @@ INKS = (PAPER, TEXT, SOFT, RULE, AXIS, MARGIN, NOISE, TIE, BASELINE, *ARMS, *HEA
 
 
 @dataclass(frozen=True)
-class Look:
+class ArmStyle:
     """How one arm is drawn in every figure: its colour and, as a second sign, its shape."""
 
     ink: Ink
     shape: str
 
 
-def looks(arms: Sequence[str], baseline: str | None) -> dict[str, Look]:
+def looks(arms: Sequence[str], baseline: str | None) -> dict[str, ArmStyle]:
     """Give each arm its look: the baseline a neutral one, the others hues in the study's order.
 
     Past eleven arms hues come again with another shape.
     """
-    given: dict[str, Look] = {}
+    given: dict[str, ArmStyle] = {}
     others = [arm for arm in arms if arm != baseline]
     for index, arm in enumerate(others):
         ink = ARMS[index % len(ARMS)]
         shape = SHAPES[(index + index // len(ARMS)) % (len(SHAPES) - 1)]
-        given[arm] = Look(ink, shape)
+        given[arm] = ArmStyle(ink, shape)
     if baseline is not None:
-        given[baseline] = Look(BASELINE, BASELINE_SHAPE)
+        given[baseline] = ArmStyle(BASELINE, BASELINE_SHAPE)
     return given
 
 

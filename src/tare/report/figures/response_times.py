@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.analysis.topics.response_times import Step, Timeline
+from tare.analysis.topics.response_times import Timeline, TimeStep
 from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import SMALL_LETTER, Figure, Spec, log_ticks, name_within
@@ -64,7 +64,7 @@ def _describe_timeline(timeline: Timeline) -> str:
     )
 
 
-def thinned(timeline: Timeline, most: int = MOST_POINTS) -> tuple[tuple[Step, float], ...]:
+def thinned(timeline: Timeline, most: int = MOST_POINTS) -> tuple[tuple[TimeStep, float], ...]:
     """Return at most ``most`` steps, each with its end.
 
     Of several in one: the medians' mean, the worst percentile and the longest, so that no long
@@ -79,7 +79,7 @@ def thinned(timeline: Timeline, most: int = MOST_POINTS) -> tuple[tuple[Step, fl
     for start in range(0, len(timeline.steps), width):
         part = timeline.steps[start : start + width]
         count = len(part)
-        step = Step(
+        step = TimeStep(
             part[0].begin_s,
             sum(one.completed for one in part),
             sum(one.failed for one in part),

@@ -11,7 +11,7 @@ from tare.analysis.model import SeriesSummary
 from tare.report.figures.axes import Axis, linear_axis, linear_ticks, log_axis
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure
-from tare.report.figures.palette import SOFT, TEXT, Look
+from tare.report.figures.palette import SOFT, TEXT, ArmStyle
 from tare.report.figures.plot import TITLE, Plot, arm_labels, fitted, width_of
 from tare.units import format_number
 
@@ -37,7 +37,7 @@ LEGEND_GAP = 44
 
 def scatter_figure(
     series: Mapping[str, SeriesSummary],
-    looks: Mapping[str, Look],
+    looks: Mapping[str, ArmStyle],
     emulated: frozenset[str],
     *,
     name: str,
@@ -143,7 +143,7 @@ def _columns(summary: SeriesSummary, counted: bool) -> list[_Column]:
 
 def tail_figure(
     series: Mapping[str, SeriesSummary],
-    looks: Mapping[str, Look],
+    looks: Mapping[str, ArmStyle],
     emulated: frozenset[str],
     *,
     name: str,
@@ -220,7 +220,7 @@ def _steps(places: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float
         level = y
 
 
-def _legend(canvas: Canvas, left: float, entries: Sequence[tuple[str, Look, str]]) -> float:
+def _legend(canvas: Canvas, left: float, entries: Sequence[tuple[str, ArmStyle, str]]) -> float:
     """Draw the arms' names and lines, two in a row; return where the plot begins."""
     column = math.ceil(max(width_of(label) for label, _, _ in entries[::2])) + LEGEND_GAP
     for place, (label, look, dash) in enumerate(entries):

@@ -21,7 +21,7 @@ TITLE = "Where the time goes while the proxy is full"
 
 
 @dataclass(frozen=True)
-class Part:
+class BarPart:
     """Time of one owner: its share of the bar, and seconds and cycles per request.
 
     Args:
@@ -36,18 +36,18 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Bar:
+class TimeBar:
     """One bar: its name, its parts, what it links to on the page, and further notes."""
 
     name: str
     emulated: bool
-    parts: tuple[Part, ...]
+    parts: tuple[BarPart, ...]
     to: str = ""
     more: tuple[str, ...] = ()
 
 
 def time_figures(
-    name: str, arms: Sequence[Sequence[Bar]], where: str = "", title: str = TITLE
+    name: str, arms: Sequence[Sequence[TimeBar]], where: str = "", title: str = TITLE
 ) -> tuple[Figure, ...]:
     """Return figures with the bars of all arms, some arms in each; an owner has one colour.
 
@@ -76,12 +76,12 @@ def time_figures(
     return tuple(figures)
 
 
-def _describe_bar(bar: Bar) -> str:
+def _describe_bar(bar: TimeBar) -> str:
     shares = (f"{part.who} {100 * part.share:.0f} %" for part in bar.parts)
     return f"{bar.name}: {', '.join((*shares, *bar.more))}"
 
 
-def _label(part: Part) -> str:
+def _label(part: BarPart) -> str:
     if part.label:
         return part.label
     each = format_quantity(part.per_request_s, "s")
@@ -90,7 +90,7 @@ def _label(part: Part) -> str:
     return f"{100 * part.share:.1f} %, {each} a request: {part.who}"
 
 
-def _inks(bars: Sequence[Bar]) -> dict[str, Ink]:
+def _inks(bars: Sequence[TimeBar]) -> dict[str, Ink]:
     """Give each owner one colour, different from those of all owners in the same bar."""
     found: dict[str, Ink] = {"idle": NOISE, "unowned": TIE}
     shown = [dict.fromkeys(p.who for p in bar.parts if p.share >= LEAST) for bar in bars]
@@ -106,7 +106,7 @@ def _inks(bars: Sequence[Bar]) -> dict[str, Ink]:
     return found
 
 
-def _drawn(bars: Sequence[Bar], width: float, inks: Mapping[str, Ink]) -> Spec:
+def _drawn(bars: Sequence[TimeBar], width: float, inks: Mapping[str, Ink]) -> Spec:
     canvas, top = Canvas(width), 8.0
     for bar in bars:
         canvas.text(0, top, short(bar.name, int(width / 6.4)), bold=True, size=12)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare.analysis.model import Comparison, Effect, RunData
-from tare.report.figures.palette import Look, looks
+from tare.report.figures.palette import ArmStyle, looks
 from tare.report.page.links import Links
 from tare.report.page.tables import Table
 from tare.report.page.words import Names, Part, slug
 from tare.report.sections.results import effects_table
 
 if TYPE_CHECKING:
-    from tare.analysis.topics.load_balancer import Through
+    from tare.analysis.topics.load_balancer import Throughput
     from tare.analysis.topics.monitoring import Monitor
     from tare.analysis.topics.response_times import PhaseEffect, Timeline
     from tare.references.published import Reference
@@ -57,7 +57,7 @@ class ReportData:
         return any(map(_has_neighbours, self.runs))
 
     @cached_property
-    def looks(self) -> dict[str, Look]:
+    def looks(self) -> dict[str, ArmStyle]:
         """How each arm is drawn."""
         arms = dict.fromkeys([*self.comparison.arms, *(a for run in self.runs for a in run.arms)])
         return looks(list(arms), self.comparison.baseline)
@@ -133,7 +133,7 @@ class ReportData:
         )
 
     @cached_property
-    def proxied(self) -> tuple[Through, ...]:
+    def proxied(self) -> tuple[Throughput, ...]:
         """What each arm let through a load balancer, by size."""
         if PROXY not in self.recorded:
             return ()

@@ -55,7 +55,7 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownTable:
     """A table ready for a page: headings, rows of cells, a caption."""
 
     caption: str
@@ -92,7 +92,7 @@ class Table(Generic[Row]):
 
     def shown(
         self, hide: Iterable[str] = (), rows: Sequence[Row] | None = None, *, named: bool = False
-    ) -> Shown:
+    ) -> ShownTable:
         """Return it for the page, without the columns of the keys in ``hide``.
 
         Args:
@@ -103,7 +103,7 @@ class Table(Generic[Row]):
         hidden = frozenset(hide)
         columns = [(n, c) for n, c in enumerate(self._titled) if c.key not in hidden]
         chosen = self.rows if rows is None else tuple(rows)
-        return Shown(
+        return ShownTable(
             caption=self.caption,
             headings=tuple(Cell(c.title, c.numeric) for _, c in columns),
             rows=tuple(

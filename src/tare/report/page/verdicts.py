@@ -25,7 +25,7 @@ from tare.analysis.model import (
 )
 from tare.analysis.statistics.maxt import least_blocks
 from tare.references.missing_values import why_it_did_not_run
-from tare.report.figures.palette import Look
+from tare.report.figures.palette import ArmStyle
 from tare.report.figures.svg import legible
 from tare.report.page.words import (
     Names,
@@ -71,7 +71,7 @@ WIDEST = 64.0
 
 
 @dataclass(frozen=True)
-class Bar:
+class CostBar:
     """One arm's cost in one resource: a number, its interval, and where they are on an axis.
 
     Args:
@@ -108,7 +108,7 @@ class ArmLine:
     emulated: bool
     role: str
     absent: bool = False
-    bars: tuple[Bar, ...] = ()
+    bars: tuple[CostBar, ...] = ()
     name: str = ""
 
 
@@ -165,7 +165,7 @@ def _wrapped(text: str, width: int | None) -> list[str]:
     return textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
 
 
-def arm_lines(comparison: Comparison, looks: Mapping[str, Look]) -> tuple[ArmLine, ...]:
+def arm_lines(comparison: Comparison, looks: Mapping[str, ArmStyle]) -> tuple[ArmLine, ...]:
     """Return the answer for each arm except the baseline and its twin.
 
     Absent arms come last; those that are absent for the same reason share one line.
@@ -413,7 +413,7 @@ class CostAxis:
         log = math.log(cost) if 0 < cost < math.inf else (self.low if cost <= 0 else self.high)
         return round(100 * min(1.0, max(0.0, (log - self.low) / (self.high - self.low))), 1)
 
-    def bar(self, cost: ResourceCost) -> Bar:
+    def bar(self, cost: ResourceCost) -> CostBar:
         """Return a cost as a bar."""
         value = size_in_words(cost.cost) if cost.averaged else "no ratio"
         if cost.finding in ("bounded", "undecided"):
@@ -430,7 +430,7 @@ class CostAxis:
             ends = simultaneous(worst, len(cost.effects))
             size = f", {ratio_interval(cost_ends(*ends, worst.better))}×" if ends else ""
             about += f"; worst metric {metric_of(worst)}{size}"
-        return Bar(
+        return CostBar(
             resource=cost.resource,
             label=label,
             value=value,

@@ -81,7 +81,7 @@ class Section(Protocol):
 
 
 @dataclass(frozen=True)
-class Entry:
+class SectionEntry:
     """A section in the list of all.
 
     Args:
@@ -121,34 +121,34 @@ def has_noise(report: ReportData) -> bool:
 
 
 SECTIONS = (
-    Entry("tare.report.sections.overview:Overview"),
-    Entry("tare.report.page.explorer:Explorer"),
-    Entry("tare.report.sections.workloads:Workloads"),
-    Entry("tare.report.sections.pairs:Pairs"),
-    Entry("tare.report.sections.over_sessions:BySession"),
-    Entry("tare.report.sections.over_hosts:ByHost"),
-    Entry("tare.report.sections.tuning:TuningSection", has_matrices),
-    Entry("tare.report.sections.interference:Interference", has_neighbours),
-    Entry("tare.report.sections.machine_losses:MachineLosses", has_neighbours),
-    Entry(
+    SectionEntry("tare.report.sections.overview:Overview"),
+    SectionEntry("tare.report.page.explorer:Explorer"),
+    SectionEntry("tare.report.sections.workloads:Workloads"),
+    SectionEntry("tare.report.sections.pairs:Pairs"),
+    SectionEntry("tare.report.sections.over_sessions:BySession"),
+    SectionEntry("tare.report.sections.over_hosts:ByHost"),
+    SectionEntry("tare.report.sections.tuning:TuningSection", has_matrices),
+    SectionEntry("tare.report.sections.interference:Interference", has_neighbours),
+    SectionEntry("tare.report.sections.machine_losses:MachineLosses", has_neighbours),
+    SectionEntry(
         "tare.report.sections.memory_bus:MemoryBus",
         lambda report: report.has_neighbours or HARDWARE in report.recorded,
     ),
-    Entry("tare.report.sections.load_balancer:LoadBalancer", recorded(PROXY)),
-    Entry("tare.report.sections.response_times:ResponseTimes", recorded(RESPONSES)),
-    Entry("tare.report.sections.mapreduce:MapReduce", recorded(JOB)),
-    Entry("tare.report.sections.spikes:Spikes", recorded(HOST_TRACE)),
-    Entry("tare.report.sections.noise:NoiseSection", has_noise),
-    Entry("tare.report.sections.exits:ExitReasons", recorded(PROBES)),
-    Entry("tare.report.sections.energy:Energy", recorded(PROBES)),
-    Entry("tare.report.sections.monitoring:Monitoring", recorded(COUNTERS)),
-    Entry("tare.report.sections.hypervisors:Hypervisors", recorded(HYPERVISOR)),
-    Entry("tare.report.sources.section:Sources", lambda report: bool(report.references)),
-    Entry("tare.report.sections.uncounted:Uncounted"),
-    Entry("tare.report.sections.provenance:Provenance"),
-    Entry("tare.report.sections.environment:Environment"),
-    Entry("tare.report.sections.method:Method"),
-    Entry("tare.report.sections.reproduction:Reproduction"),
+    SectionEntry("tare.report.sections.load_balancer:LoadBalancer", recorded(PROXY)),
+    SectionEntry("tare.report.sections.response_times:ResponseTimes", recorded(RESPONSES)),
+    SectionEntry("tare.report.sections.mapreduce:MapReduce", recorded(JOB)),
+    SectionEntry("tare.report.sections.spikes:Spikes", recorded(HOST_TRACE)),
+    SectionEntry("tare.report.sections.noise:NoiseSection", has_noise),
+    SectionEntry("tare.report.sections.exits:ExitReasons", recorded(PROBES)),
+    SectionEntry("tare.report.sections.energy:Energy", recorded(PROBES)),
+    SectionEntry("tare.report.sections.monitoring:Monitoring", recorded(COUNTERS)),
+    SectionEntry("tare.report.sections.hypervisors:Hypervisors", recorded(HYPERVISOR)),
+    SectionEntry("tare.report.sources.section:Sources", lambda report: bool(report.references)),
+    SectionEntry("tare.report.sections.uncounted:Uncounted"),
+    SectionEntry("tare.report.sections.provenance:Provenance"),
+    SectionEntry("tare.report.sections.environment:Environment"),
+    SectionEntry("tare.report.sections.method:Method"),
+    SectionEntry("tare.report.sections.reproduction:Reproduction"),
 )
 """All of Tare's own sections, in the order of the page."""
 
@@ -196,12 +196,12 @@ class ShownSection:
         return tuple((self.drawn[figure.name], note) for figure, note in self.data.figures)
 
 
-def entries() -> tuple[Entry, ...]:
+def entries() -> tuple[SectionEntry, ...]:
     """Return all sections in the order of the page, Tare's own and those of other packages."""
     own = [entry.where for entry in SECTIONS]
     found = sorted(entry_points(group=GROUP), key=lambda point: point.name)
     others = [
-        Entry(point.value, package=point.dist.name if point.dist else "an unknown package")
+        SectionEntry(point.value, package=point.dist.name if point.dist else "an unknown package")
         for point in found
     ]
     at = own.index(PLUGINS_BEFORE)

@@ -14,7 +14,7 @@ from tare.analysis.model import (
 )
 from tare.report.figures.svg import legible
 from tare.report.page.data import ReportData
-from tare.report.page.tables import Column, Shown, Table
+from tare.report.page.tables import Column, ShownTable, Table
 from tare.report.page.words import NONE, counted, marked, short
 from tare.report.sections.contract import Section, SectionData
 
@@ -23,10 +23,10 @@ from tare.report.sections.contract import Section, SectionData
 class EnvironmentData(SectionData):
     """What the page shows of the environment."""
 
-    checks: Shown | None
-    changes: Shown | None
-    explaining: Shown | None
-    all_differences: Shown | None
+    checks: ShownTable | None
+    changes: ShownTable | None
+    explaining: ShownTable | None
+    all_differences: ShownTable | None
     warnings: tuple[str, ...]
 
 

@@ -15,9 +15,9 @@ from tare.analysis.topics.exits import (
 )
 from tare.report.figures.frame import Captioned
 from tare.report.figures.svg import legible
-from tare.report.figures.time_spent import Bar, Part, time_figures
+from tare.report.figures.time_spent import BarPart, TimeBar, time_figures
 from tare.report.page.data import ReportData
-from tare.report.page.tables import Column, Shown, Table
+from tare.report.page.tables import Column, ShownTable, Table
 from tare.report.page.words import NONE, joined, marked, metric_name, percent
 from tare.report.sections.contract import Section, SectionData
 from tare.units import format_number, format_quantity
@@ -44,8 +44,8 @@ class ExitsData(SectionData):
     """What the page shows: sentences, all exits by reason, and the parts of the added time."""
 
     lead: tuple[str, ...]
-    reasons: Shown | None
-    parts: Shown | None
+    reasons: ShownTable | None
+    parts: ShownTable | None
 
 
 @dataclass(frozen=True)
@@ -285,19 +285,19 @@ def _exit_figures(found: Sequence[ArmExits]) -> tuple[Captioned, ...]:
     return tuple((each, NOTE) for each in time_figures("exit-reasons", bars, title=title))
 
 
-def _exit_bar(found: ArmExits) -> Bar:
+def _exit_bar(found: ArmExits) -> TimeBar:
     guest = max(0.0, 1 - found.host_share - found.idle_share)
-    parts = [Part("guest", guest, label=f"{percent(guest)}: the guest's own code")]
+    parts = [BarPart("guest", guest, label=f"{percent(guest)}: the guest's own code")]
     for each in found.reasons:
         if each.idle:
             continue
         name, mean = each.reason.name, format_quantity(each.each_s or 0.0, "s")
         label = f"{percent(each.share)}: {name}, {format_number(each.per_s)} a second of {mean}"
-        parts.append(Part(name, each.share, label=label))
+        parts.append(BarPart(name, each.share, label=label))
     idle = found.idle_share
-    parts.append(Part("idle", idle, label=f"{percent(idle)}: the guest had nothing to do"))
+    parts.append(BarPart("idle", idle, label=f"{percent(idle)}: the guest had nothing to do"))
     arm = marked(found.arm, found.emulated)
-    return Bar(f"{arm}: {found.workload}, {found.scenario}", found.emulated, tuple(parts))
+    return TimeBar(f"{arm}: {found.workload}, {found.scenario}", found.emulated, tuple(parts))
 
 
 def _added_figures(found: Sequence[Decomposition]) -> tuple[Captioned, ...]:
@@ -308,16 +308,16 @@ def _added_figures(found: Sequence[Decomposition]) -> tuple[Captioned, ...]:
     return tuple((each, ADDED) for each in time_figures("added-time", bars, title=title))
 
 
-def _added_bar(found: Decomposition) -> Bar:
+def _added_bar(found: Decomposition) -> TimeBar:
     effect = found.effect
     parts = (*found.buckets, Bucket(UNEXPLAINED, found.unexplained_s))
     above = [part for part in parts if part.seconds > 0]
     whole = max(found.added_s, sum(part.seconds for part in above))
-    return Bar(
+    return TimeBar(
         f"{marked(effect.arm, effect.emulated)}: {effect.key.workload}, {effect.key.scenario}",
         effect.emulated,
         tuple(
-            Part(
+            BarPart(
                 "unowned" if part.name == UNEXPLAINED else part.name,
                 part.seconds / whole,
                 label=f"{percent(found.share(part.seconds))}, "

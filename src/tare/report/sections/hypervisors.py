@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.analysis.topics.hypervisors import Counted, counted_by_hypervisors
+from tare.analysis.topics.hypervisors import ReportedFigure, counted_by_hypervisors
 from tare.report.page.data import ReportData
-from tare.report.page.tables import Column, Shown, Table
+from tare.report.page.tables import Column, ShownTable, Table
 from tare.report.page.words import NONE, marked
 from tare.report.sections.contract import Section, SectionData
 from tare.units import format_duration, format_quantity
@@ -27,7 +27,7 @@ class HypervisorsData(SectionData):
     """What the page shows of the hypervisors' own figures."""
 
     lead: str
-    counted: Shown
+    counted: ShownTable
 
 
 class Hypervisors(Section):
@@ -44,9 +44,9 @@ class Hypervisors(Section):
         return HypervisorsData(LEAD, table.shown(), tables=(table,))
 
 
-def hypervisors_table(found: Sequence[Counted]) -> Table[Counted]:
+def hypervisors_table(found: Sequence[ReportedFigure]) -> Table[ReportedFigure]:
     """Return a row for each figure of each arm's hypervisor."""
-    columns: tuple[Column[Counted], ...] = (
+    columns: tuple[Column[ReportedFigure], ...] = (
         Column("scenario", lambda c: c.scenario, "Scenario"),
         Column("arm", lambda c: c.arm, "Arm", lambda c: marked(c.arm, c.emulated)),
         Column("emulated", lambda c: c.emulated),
@@ -77,5 +77,5 @@ def hypervisors_table(found: Sequence[Counted]) -> Table[Counted]:
     return Table("hypervisor", caption, columns, tuple(found), tone=tone)
 
 
-def _value(row: Counted) -> str:
+def _value(row: ReportedFigure) -> str:
     return NOT_SHOWN if row.value is None else format_quantity(row.value, row.unit)

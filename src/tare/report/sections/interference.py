@@ -11,7 +11,7 @@ from tare.analysis.topics.interference import NeighbourEffect, interference
 from tare.report.figures.heat import MOST_ROWS, heat_figure, heat_rows
 from tare.report.figures.svg import legible
 from tare.report.page.data import ReportData
-from tare.report.page.tables import Column, Shown, Table, interval_columns
+from tare.report.page.tables import Column, ShownTable, Table, interval_columns
 from tare.report.page.words import counted, joined, marked, metric_name, probability, ratio
 from tare.report.sections.contract import Answer, Section, SectionData
 
@@ -28,7 +28,7 @@ class InterferenceData(SectionData):
     """What the page shows of neighbours: the worst in a sentence, and all slowdowns."""
 
     lead: str
-    slowdowns: Shown
+    slowdowns: ShownTable
 
 
 class Interference(Section):

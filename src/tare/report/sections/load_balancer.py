@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 from tare.analysis.data.rundata import SUBJECT
 from tare.analysis.model import Key
-from tare.analysis.topics.load_balancer import INSIDE, Spent, Through
+from tare.analysis.topics.load_balancer import INSIDE, OwnerTime, Throughput
 from tare.analysis.topics.proxied_cells import HOST, LEAST
 from tare.report.figures.frame import Captioned
 from tare.report.figures.over_size import Mark, over_size_figure
-from tare.report.figures.palette import Look
-from tare.report.figures.time_spent import Bar, Part, time_figures
+from tare.report.figures.palette import ArmStyle
+from tare.report.figures.time_spent import BarPart, TimeBar, time_figures
 from tare.report.page.data import ReportData
 from tare.report.page.links import Links
-from tare.report.page.tables import Column, Shown, Table, interval_columns
+from tare.report.page.tables import Column, ShownTable, Table, interval_columns
 from tare.report.page.words import NONE, marked, percent, ratio
 from tare.report.sections.contract import Section, SectionData
 from tare.report.sections.load_balancer_findings import findings
@@ -44,9 +44,9 @@ class LoadBalancerData(SectionData):
     """What the page shows of a load balancer."""
 
     findings: tuple[str, ...]
-    rates: Shown
-    costs: Shown
-    spent: Shown
+    rates: ShownTable
+    costs: ShownTable
+    spent: ShownTable
 
 
 class LoadBalancer(Section):
@@ -74,7 +74,7 @@ class LoadBalancer(Section):
 
 
 def _figures(
-    found: Sequence[Through], looks: Mapping[str, Look], baseline: str, links: Links | None
+    found: Sequence[Throughput], looks: Mapping[str, ArmStyle], baseline: str, links: Links | None
 ) -> tuple[Captioned, ...]:
     figures: list[Captioned] = []
     kinds = list(dict.fromkeys((each.workload, each.scenario) for each in found))
@@ -102,12 +102,12 @@ def _figures(
     return tuple(figures)
 
 
-def _rate_marks(own: Sequence[Through], links: Links | None) -> list[Mark]:
+def _rate_marks(own: Sequence[Throughput], links: Links | None) -> list[Mark]:
     return [_mark(t, t.requests, links, least=t.limited) for t in own]
 
 
 def _mark(
-    one: Through,
+    one: Throughput,
     value: float,
     links: Links | None,
     metric: str = "requests",
@@ -118,12 +118,12 @@ def _mark(
     return Mark(one.arm, one.emulated, one.size, value, least, to)
 
 
-def _target(one: Through, links: Links | None, metric: str) -> str:
+def _target(one: Throughput, links: Links | None, metric: str) -> str:
     key = Key(one.scenario, one.kind, one.parameters, SUBJECT, metric)
     return links.effect(key, one.arm) if links else ""
 
 
-def families(own: Sequence[Through], baseline: str) -> dict[str, list[Through]]:
+def families(own: Sequence[Throughput], baseline: str) -> dict[str, list[Throughput]]:
     """Return the arms that differ by their devices alone, by what they have in common.
 
     Each with the baseline's; a family of one arm, or a single family, shows nothing more
@@ -142,12 +142,12 @@ def families(own: Sequence[Through], baseline: str) -> dict[str, list[Through]]:
     }
 
 
-def _time_note(own: Sequence[Through]) -> str:
+def _time_note(own: Sequence[Throughput]) -> str:
     why = next((each.no_cycles for each in own if each.no_cycles), "")
     return f"{TIME_NOTE} No cycles: the host’s CPUs show no counters ({why})." if why else TIME_NOTE
 
 
-def _bars(own: Sequence[Through], links: Links | None) -> list[tuple[Bar, ...]]:
+def _bars(own: Sequence[Throughput], links: Links | None) -> list[tuple[TimeBar, ...]]:
     """Return two bars an arm, of the smallest objects: there each request counts most."""
     least = {arm: min(t.size for t in own if t.arm == arm) for arm in {t.arm for t in own}}
     arms = []
@@ -160,20 +160,20 @@ def _bars(own: Sequence[Through], links: Links | None) -> list[tuple[Bar, ...]]:
             (INSIDE, "inside the machine", _haproxys(each)),
         ):
             parts = [
-                Part(s.who, s.share, s.per_request_s, s.cycles)
+                BarPart(s.who, s.share, s.per_request_s, s.cycles)
                 for s in each.spent
                 if s.where == where
             ]
             name = f"{marked(each.arm, each.emulated)}, {format_size(each.size)}, {words}"
             if parts:
                 to = _target(each, links, "cpu-per-request")
-                bars.append(Bar(name, each.emulated, tuple(parts), to, more))
+                bars.append(TimeBar(name, each.emulated, tuple(parts), to, more))
         if bars:
             arms.append(tuple(bars))
     return arms
 
 
-def _interrupts(one: Through) -> tuple[str, ...]:
+def _interrupts(one: Throughput) -> tuple[str, ...]:
     """Return the share of the host's time that interrupts took, of each kind."""
     whole = sum(each.per_request_s for each in one.spent if each.where == HOST)
     kinds = (("software", one.softirq_s), ("hardware", one.hardirq_s))
@@ -184,7 +184,7 @@ def _interrupts(one: Through) -> tuple[str, ...]:
     )
 
 
-def _haproxys(one: Through) -> tuple[str, ...]:
+def _haproxys(one: Throughput) -> tuple[str, ...]:
     """Return what HAProxy reports of its own idle time."""
     if one.own is None:
         return ()
@@ -192,7 +192,7 @@ def _haproxys(one: Through) -> tuple[str, ...]:
     return (f"HAProxy of itself: {of} waited for {percent(one.own.idle)} of the time",)
 
 
-def _identifying_columns() -> tuple[Column[Through], ...]:
+def _identifying_columns() -> tuple[Column[Throughput], ...]:
     """Return the columns that identify a row."""
     return (
         Column("scenario", lambda t: t.scenario, "Scenario"),
@@ -203,9 +203,9 @@ def _identifying_columns() -> tuple[Column[Through], ...]:
     )
 
 
-def rates_table(found: Sequence[Through]) -> Table[Through]:
+def rates_table(found: Sequence[Throughput]) -> Table[Throughput]:
     """Return what each arm let through, one row an arm and size."""
-    columns: tuple[Column[Through], ...] = (
+    columns: tuple[Column[Throughput], ...] = (
         *_identifying_columns(),
         Column("at_least", lambda t: t.limited),
         Column(
@@ -270,7 +270,7 @@ def rates_table(found: Sequence[Through]) -> Table[Through]:
     return Table("load-balancer", caption, columns, tuple(found), tone=_tone)
 
 
-def costs_table(found: Sequence[Through]) -> Table[Through]:
+def costs_table(found: Sequence[Throughput]) -> Table[Throughput]:
     """Return what each request cost and how long it took, one row an arm and size.
 
     Both can be compared where client or origin was the limit, too.
@@ -279,14 +279,14 @@ def costs_table(found: Sequence[Through]) -> Table[Through]:
     def seconds(value: float | None) -> str:
         return NONE if value is None else format_quantity(value, "s")
 
-    def offered(row: Through) -> str:
+    def offered(row: Throughput) -> str:
         too_many = " (too many)" if row.overloaded else ""
         return NONE if row.offered is None else f"{format_number(row.offered, 6)}/s{too_many}"
 
     def factor(value: float | None) -> str:
         return NONE if value is None else ratio(value)
 
-    columns: tuple[Column[Through], ...] = (
+    columns: tuple[Column[Throughput], ...] = (
         *_identifying_columns(),
         Column(
             "cpu_per_request_s",
@@ -347,10 +347,10 @@ def costs_table(found: Sequence[Through]) -> Table[Through]:
     return Table("load-balancer-cost", caption, columns, tuple(found), tone=_tone)
 
 
-def spent_table(found: Sequence[Through]) -> Table[tuple[Through, Spent]]:
+def spent_table(found: Sequence[Throughput]) -> Table[tuple[Throughput, OwnerTime]]:
     """Return all CPU time by owner, one row an arm, size and owner."""
     rows = tuple((each, spent) for each in found for spent in each.spent)
-    columns: tuple[Column[tuple[Through, Spent]], ...] = (
+    columns: tuple[Column[tuple[Throughput, OwnerTime]], ...] = (
         Column("scenario", lambda r: r[0].scenario, "Scenario"),
         Column("workload", lambda r: r[0].workload, "Workload"),
         Column("arm", lambda r: r[0].arm, "Arm", lambda r: marked(r[0].arm, r[0].emulated)),
@@ -380,5 +380,5 @@ def spent_table(found: Sequence[Through]) -> Table[tuple[Through, Spent]]:
     return Table("where-the-time-goes", caption, columns, rows, tone=lambda r: _tone(r[0]))
 
 
-def _tone(row: Through) -> str:
+def _tone(row: Throughput) -> str:
     return "emulated" if row.emulated else ""

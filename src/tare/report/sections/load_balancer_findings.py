@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tare.analysis.topics.load_balancer import IDLE, INSIDE, Through
+from tare.analysis.topics.load_balancer import IDLE, INSIDE, Throughput
 from tare.analysis.topics.proxied_cells import HOST
 from tare.analysis.topics.proxied_losses import Loss
 from tare.report.figures.svg import legible
@@ -20,7 +20,7 @@ ALONE = ("netback", "vhost", "ovs-vswitchd", "the machine’s devices", "ksoftir
 """Owners whose work for one machine is done by a single thread, or nearly."""
 
 
-def findings(found: Sequence[Through]) -> tuple[str, ...]:
+def findings(found: Sequence[Throughput]) -> tuple[str, ...]:
     """Return for each arm in words what was its limit, and what it lost."""
     sentences = []
     several = len({(each.workload, each.scenario) for each in found}) > 1
@@ -43,7 +43,7 @@ def findings(found: Sequence[Through]) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _rate(small: Through, several: bool) -> str:
+def _rate(small: Throughput, several: bool) -> str:
     least = "at least " if small.limited else ""
     where = f", {small.workload} in {small.scenario}" if several else ""
     text = (
@@ -55,7 +55,7 @@ def _rate(small: Through, several: bool) -> str:
     return f"{text}."
 
 
-def _interrupt_times(small: Through) -> str:
+def _interrupt_times(small: Throughput) -> str:
     """Return how much of the host's CPU time for a request was interrupts'."""
     if small.softirq_s is None or small.hardirq_s is None:
         return ""
@@ -63,7 +63,7 @@ def _interrupt_times(small: Through) -> str:
     return f"The host’s software interrupts took {soft} a request, its hardware interrupts {hard}."
 
 
-def _haproxy_sentence(small: Through) -> str:
+def _haproxy_sentence(small: Throughput) -> str:
     """Return what HAProxy reports of itself."""
     if small.own is None:
         return ""
@@ -71,7 +71,7 @@ def _haproxy_sentence(small: Through) -> str:
     return f"HAProxy says of itself that it waited for {waited} of the time ({threads})."
 
 
-def _other_costs(small: Through) -> str:
+def _other_costs(small: Throughput) -> str:
     """Return the loss in CPU time and in latency, if capacity shows none."""
     if small.loss is not None:
         return ""
@@ -90,7 +90,7 @@ def _other_costs(small: Through) -> str:
     return " ".join(words)
 
 
-def _part(small: Through) -> str:
+def _part(small: Throughput) -> str:
     """Return which part was the limit at the smallest size, and who used most of the CPUs."""
     words = []
     if small.limits:
@@ -103,7 +103,7 @@ def _part(small: Through) -> str:
     return " ".join(word for word in words if word)
 
 
-def _limit(small: Through) -> str:
+def _limit(small: Throughput) -> str:
     """Return the part that was the limit, if its whole interval over blocks is beyond it."""
     cores = {each.who: each for each in small.spent if each.where == HOST and each.who in ALONE}
     if small.link_full:
@@ -141,7 +141,7 @@ def _limit(small: Through) -> str:
     return f"More blocks are needed to show which part was the limit: {rested}."
 
 
-def _split(small: Through) -> str:
+def _split(small: Throughput) -> str:
     """Return how HAProxy's own time is split, where the host sees it."""
     shares = {each.who: each.share for each in small.spent if each.where == HOST}
     user, kernel = (shares.get(f"{SERVER} {part}", 0.0) for part in ("user", "kernel"))
@@ -153,7 +153,7 @@ def _split(small: Through) -> str:
     )
 
 
-def _own_cpus(small: Through) -> float:
+def _own_cpus(small: Throughput) -> float:
     """Return how many CPUs HAProxy used, where the host sees it; 0: it does not."""
     own = (f"{SERVER} user", f"{SERVER} kernel")
     return small.cpus * sum(
@@ -161,7 +161,7 @@ def _own_cpus(small: Through) -> float:
     )
 
 
-def _link(own: Sequence[Through]) -> str:
+def _link(own: Sequence[Throughput]) -> str:
     link = next((each.link for each in own if each.link is not None), None)
     if link is None:
         return ""
@@ -179,7 +179,7 @@ def _link(own: Sequence[Through]) -> str:
     return f"{speed} is full from {format_size(first.size)} on."
 
 
-def _loss(own: Sequence[Through]) -> str:
+def _loss(own: Sequence[Throughput]) -> str:
     """Return the losses that were declared, or what the intervals leave open."""
     losses = [(each.size, each.lost) for each in own if each.lost is not None]
     if not losses:
@@ -231,7 +231,7 @@ def _greatest_loss(losses: Sequence[tuple[int, Loss]]) -> str:
     return f" So far the largest is {percent(most)}, at {format_size(size)}."
 
 
-def _faults(own: Sequence[Through]) -> str:
+def _faults(own: Sequence[Throughput]) -> str:
     total: dict[str, int] = {}
     for each in own:
         for what, count in each.faults.items():

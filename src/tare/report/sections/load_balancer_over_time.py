@@ -9,11 +9,11 @@ from itertools import groupby
 
 from tare.analysis.data.rundata import RunData
 from tare.analysis.topics.proxied_cells import named
-from tare.analysis.topics.response_times import SERIES, Step, Timeline, timelines
+from tare.analysis.topics.response_times import SERIES, Timeline, TimeStep, timelines
 from tare.report.figures.axes import linear_ticks, tick_label, value_axis
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
-from tare.report.figures.palette import RULE, SOFT, Look
+from tare.report.figures.palette import RULE, SOFT, ArmStyle
 from tare.report.page.links import Links, part_of
 from tare.report.page.words import marked, short
 from tare.units import format_quantity
@@ -25,7 +25,7 @@ QUANTITIES = {"1/s": "requests per second", "s": "response time"}
 
 
 @dataclass(frozen=True)
-class Line:
+class ArmCurve:
     """One arm's values: seconds since the start of the load, and the value then.
 
     Where that is 0, the line has a gap: many axes are logarithmic, and no line may lead across a
@@ -39,7 +39,7 @@ class Line:
 
 
 def over_time_figure(
-    name: str, title: str, lines: Sequence[Line], looks: Mapping[str, Look], unit: str
+    name: str, title: str, lines: Sequence[ArmCurve], looks: Mapping[str, ArmStyle], unit: str
 ) -> Figure:
     """Return the figure; at least one line with a point. Emulated arms are dashed.
 
@@ -66,7 +66,9 @@ def over_time_figure(
     )
 
 
-def _drawn(lines: Sequence[Line], looks: Mapping[str, Look], unit: str, width: float) -> Spec:
+def _drawn(
+    lines: Sequence[ArmCurve], looks: Mapping[str, ArmStyle], unit: str, width: float
+) -> Spec:
     canvas = Canvas(width)
     drawn = [value for line in lines for _, value in line.points if value > 0]
     axis = value_axis(drawn, unit, most=5)
@@ -120,7 +122,7 @@ Points = tuple[tuple[float, float], ...]
 def over_time_figures(
     runs: Sequence[RunData],
     arms: Sequence[str],
-    looks: Mapping[str, Look],
+    looks: Mapping[str, ArmStyle],
     links: Links | None = None,
 ) -> tuple[tuple[Figure, str], ...]:
     """Return figures of the measured load and of its probe, second by second, with their notes.
@@ -162,8 +164,8 @@ def over_time_figures(
 def _figure(
     name: str,
     title: str,
-    lines: Sequence[Line],
-    looks: Mapping[str, Look],
+    lines: Sequence[ArmCurve],
+    looks: Mapping[str, ArmStyle],
     unit: str,
     found: Mapping[str, Timeline],
 ) -> list[tuple[Figure, str]]:
@@ -202,9 +204,9 @@ def _lines(
     arms: Sequence[str],
     points_of: Callable[[Timeline], Points],
     links: Links | None,
-) -> list[Line]:
+) -> list[ArmCurve]:
     return [
-        Line(arm, found[arm].emulated, points, _lead(found[arm], links))
+        ArmCurve(arm, found[arm].emulated, points, _lead(found[arm], links))
         for arm in arms
         if arm in found and (points := points_of(found[arm]))
     ]
@@ -224,7 +226,7 @@ def _tails(timeline: Timeline) -> Points:
     return _points(timeline, lambda step: step.p99_s)
 
 
-def _points(timeline: Timeline, value: Callable[[Step], float]) -> Points:
+def _points(timeline: Timeline, value: Callable[[TimeStep], float]) -> Points:
     """Return at most so many points, each the mean over as many steps."""
     width = max(1, -(-len(timeline.steps) // MOST_POINTS))
     begin, found = timeline.steps[0].begin_s, []

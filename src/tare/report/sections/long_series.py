@@ -9,9 +9,9 @@ from tare.analysis import group_series, summarise_series
 from tare.analysis.model import Comparison, Flag, Interval, SeriesSummary
 from tare.analysis.series.close_up import close_up
 from tare.analysis.series.summaries import platform_bound
-from tare.analysis.statistics.pareto import Level, Tail, Threshold
+from tare.analysis.statistics.pareto import ReturnLevel, Tail, Threshold
 from tare.report.figures.frame import Figure
-from tare.report.figures.palette import Look
+from tare.report.figures.palette import ArmStyle
 from tare.report.figures.series import NANO, scatter_figure, tail_figure
 from tare.report.page.links import Links
 from tare.report.page.tables import Column, Table
@@ -64,7 +64,7 @@ def emulated_arms(comparison: Comparison) -> frozenset[str]:
 
 def series_figures(
     series: Mapping[str, SeriesSummary],
-    looks: Mapping[str, Look],
+    looks: Mapping[str, ArmStyle],
     emulated: frozenset[str],
     *,
     name: str,
@@ -266,7 +266,7 @@ class FarTail:
     arm: str
     emulated: bool
     tail: Tail
-    level: Level | None = None
+    level: ReturnLevel | None = None
     threshold: Threshold | None = None
     used: bool = False
 

@@ -20,7 +20,7 @@ from tare.report.figures.frame import Figure, Spec
 from tare.report.figures.palette import ARMS, AXIS, RULE, SOFT, TEXT, TIE, Ink
 from tare.report.page.data import ReportData
 from tare.report.page.links import Links
-from tare.report.page.tables import Column, Shown, Table
+from tare.report.page.tables import Column, ShownTable, Table
 from tare.report.page.words import NONE, Names, Part, counted, joined, marked, ratio, short
 from tare.report.sections.contract import Section, SectionData
 from tare.units import format_quantity, format_size
@@ -156,7 +156,7 @@ class MapReduceData(SectionData):
     """What the page shows of jobs: what limits which arm, phase by phase, and all means."""
 
     lead: str
-    uses: Shown | None
+    uses: ShownTable | None
 
 
 class MapReduce(Section):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tare.analysis.topics.hardware import Counted, counted
+from tare.analysis.topics.hardware import CellHardware, counted
 from tare.analysis.topics.interference import NeighbourEffect, memory_bus
 from tare.report.figures.svg import legible
 from tare.report.page.data import ReportData
-from tare.report.page.tables import Column, Shown, Table
+from tare.report.page.tables import Column, ShownTable, Table
 from tare.report.page.words import NONE, joined, marked, metric_name, percent, ratio
 from tare.report.page.words import counted as plural
 from tare.report.sections.contract import Section, SectionData
@@ -31,8 +31,8 @@ class MemoryBusData(SectionData):
     """What the page shows: sentences, what was counted, and what neighbours that copy cost."""
 
     lead: tuple[str, ...]
-    counted: Shown | None
-    slowdowns: Shown | None
+    counted: ShownTable | None
+    slowdowns: ShownTable | None
 
 
 class MemoryBus(Section):
@@ -57,12 +57,12 @@ class MemoryBus(Section):
         )
 
 
-def _is_counted(one: Counted) -> bool:
+def _is_counted(one: CellHardware) -> bool:
     found = (one.misses_per_s, one.miss_share, one.per_cycle, one.of_host, one.by_host, one.others)
     return any(value is not None for value in found)
 
 
-def _not_counted(rows: Sequence[Counted]) -> list[str]:
+def _not_counted(rows: Sequence[CellHardware]) -> list[str]:
     """Return what was not counted, and why."""
     if not rows:
         return [
@@ -110,13 +110,13 @@ def _worst(effects: Sequence[NeighbourEffect]) -> str:
     )
 
 
-def counted_table(rows: Sequence[Counted]) -> Table[Counted]:
+def counted_table(rows: Sequence[CellHardware]) -> Table[CellHardware]:
     """Return what the processors counted, arm by arm."""
 
     def quantity(value: float | None, unit: str) -> str:
         return NONE if value is None else format_quantity(value, unit)
 
-    columns: tuple[Column[Counted], ...] = (
+    columns: tuple[Column[CellHardware], ...] = (
         Column("arm", lambda c: c.arm, "Arm", lambda c: marked(c.arm, c.emulated)),
         Column("emulated", lambda c: c.emulated),
         Column("scenario", lambda c: c.scenario, "Scenario"),

@@ -10,7 +10,7 @@ from tare.analysis.model import Calibration, Comparison, RunData
 from tare.analysis.statistics.serial import LEAST_BLOCKS
 from tare.report.figures.svg import legible
 from tare.report.page.data import ReportData
-from tare.report.page.tables import Column, Shown, Table
+from tare.report.page.tables import Column, ShownTable, Table
 from tare.report.page.words import NONE, joined, probability
 from tare.report.sections.contract import Section, SectionData
 from tare.report.sections.results import effects_table
@@ -25,8 +25,8 @@ class MethodData(SectionData):
     """What the page shows of how results were compared."""
 
     lines: tuple[str, ...]
-    calibration: Shown | None
-    aa: Shown | None
+    calibration: ShownTable | None
+    aa: ShownTable | None
     aa_words: str
 
 

@@ -12,14 +12,14 @@ from tare.analysis.topics.cores import STATES, Core, apart, together
 from tare.analysis.topics.monitoring import (
     COUNTS,
     QUANTITIES,
+    CounterTrack,
     Monitor,
-    Track,
     is_host,
     missing_host,
 )
 from tare.report.figures.monitoring import monitoring_figure, whose_counters
 from tare.report.page.data import ReportData
-from tare.report.page.tables import Column, Shown, Table
+from tare.report.page.tables import Column, ShownTable, Table
 from tare.report.page.words import NONE, counted, marked
 from tare.report.sections.contract import Section, SectionData
 from tare.units import format_number, format_quantity
@@ -40,7 +40,7 @@ class MonitoredTrack:
     """One computer's counters over one cell: a row of the table."""
 
     monitor: Monitor
-    track: Track
+    track: CounterTrack
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class MonitoringData(SectionData):
     """What the page shows of counters: how many cells, and their means."""
 
     lead: str
-    means: Shown
-    cores: Shown | None
+    means: ShownTable
+    cores: ShownTable | None
 
 
 class Monitoring(Section):
@@ -152,7 +152,7 @@ def _shown(value: float | None, unit: str) -> str:
     return f"{100 * value:.1f} %" if unit == "1" else format_quantity(value, unit)
 
 
-def means_in_words(track: Track) -> str:
+def means_in_words(track: CounterTrack) -> str:
     """Return the means of a computer's counters as a line; empty where nothing ever happened."""
     means = [
         f"{_TITLES.get(kind, kind)} {what} {_shown(mean, '' if quantity in COUNTS else unit)}"
@@ -163,7 +163,7 @@ def means_in_words(track: Track) -> str:
     return f"{_whose(track)}: {', '.join(means)}" if means else ""
 
 
-def _whose(track: Track) -> str:
+def _whose(track: CounterTrack) -> str:
     return whose_counters(track.role)
 
 
@@ -207,13 +207,13 @@ def cores_table(monitors: Sequence[Monitor]) -> Table[CoresUse]:
     return _table("monitoring-cores", "Single CPUs over each cell", rows)
 
 
-def _kind_of_core(monitor: Monitor, track: Track, core: Core) -> str:
+def _kind_of_core(monitor: Monitor, track: CounterTrack, core: Core) -> str:
     if not is_host(track.role):
         return "of the machine"
     return "with machines" if core.number in monitor.bound_on(track.role) else "without"
 
 
-def _use(monitor: Monitor, track: Track, which: str, cores: Sequence[Core]) -> CoresUse:
+def _use(monitor: Monitor, track: CounterTrack, which: str, cores: Sequence[Core]) -> CoresUse:
     means = {state: fmean(values) for state, values in together(cores).items()}
     return CoresUse(monitor, track.role, which, tuple(core.number for core in cores), means)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tare.analysis.model import AllPairs, Comparison, Effect, Key, Rank
 from tare.report.figures.svg import legible
 from tare.report.page.data import ReportData
-from tare.report.page.tables import Column, Shown, Table
+from tare.report.page.tables import Column, ShownTable, Table
 from tare.report.page.words import NONE, Names, Part, marked, metric_name
 from tare.report.sections.contract import Section, SectionData
 from tare.report.sections.results import effects_table
@@ -20,8 +20,8 @@ class PairsData(SectionData):
     """What the page shows of all pairs."""
 
     about: str
-    ranking: Shown | None
-    pairs: Shown | None
+    ranking: ShownTable | None
+    pairs: ShownTable | None
 
 
 class Pairs(Section):
@@ -70,14 +70,14 @@ def pairs_table(comparison: Comparison, pairs: AllPairs) -> Table[Effect]:
 
 
 @dataclass(frozen=True)
-class Places:
+class MetricRanks:
     """The places of all arms in one metric."""
 
     key: Key
     of_arm: dict[str, Rank]
 
 
-def ranking_table(comparison: Comparison, pairs: AllPairs) -> Table[Places]:
+def ranking_table(comparison: Comparison, pairs: AllPairs) -> Table[MetricRanks]:
     """Return the possible places of each arm, one metric a row."""
     of_key: dict[Key, dict[str, Rank]] = {}
     for rank in pairs.ranks:
@@ -85,20 +85,20 @@ def ranking_table(comparison: Comparison, pairs: AllPairs) -> Table[Places]:
     names = Names((Part.of(s.key) for s in comparison.summaries), comparison.shown_as, short=True)
     emulated = {summary.arm for summary in comparison.summaries if summary.emulated}
 
-    def of_arm(arm: str) -> Column[Places]:
-        def text(row: Places) -> str:
+    def of_arm(arm: str) -> Column[MetricRanks]:
+        def text(row: MetricRanks) -> str:
             return rank_range(row.of_arm.get(arm))
 
         return Column(f"rank_{arm}", text, marked(arm, arm in emulated), text, numeric=True)
 
-    columns: tuple[Column[Places], ...] = (
+    columns: tuple[Column[MetricRanks], ...] = (
         Column("what", lambda row: names.name(Part.of(row.key)), "What"),
         Column("scenario", lambda row: row.key.scenario),
         Column("metric", lambda row: row.key.metric, "Metric", lambda r: metric_name(r.key.metric)),
         *(of_arm(arm) for arm in pairs.arms),
         Column("ties", describe_ties, "Ties"),
     )
-    rows = tuple(Places(key, ranks) for key, ranks in of_key.items())
+    rows = tuple(MetricRanks(key, ranks) for key, ranks in of_key.items())
     caption = (
         "Ranks by headline metric, 1 is best: 1–2 means that either place is possible, as no "
         "difference between these arms is shown"
@@ -113,7 +113,7 @@ def rank_range(rank: Rank | None) -> str:
     return str(rank.best) if rank.best == rank.worst else f"{rank.best}–{rank.worst}"
 
 
-def describe_ties(row: Places) -> str:
+def describe_ties(row: MetricRanks) -> str:
     """Return which arms share places, and whether as equals or for want of evidence."""
     of_verdict: dict[str, list[str]] = {"equivalent": [], "inconclusive": [], "preliminary": []}
     seen: set[frozenset[str]] = set()

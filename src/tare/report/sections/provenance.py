@@ -19,7 +19,7 @@ from tare.analysis.topics.kernels import KernelFacts, kernels
 from tare.references.missing_values import why_usable_or_not
 from tare.report.figures.svg import legible
 from tare.report.page.data import ReportData
-from tare.report.page.tables import Column, Shown, Table
+from tare.report.page.tables import Column, ShownTable, Table
 from tare.report.page.words import NONE, joined, marked
 from tare.report.sections.contract import Section, SectionData
 from tare.units import (
@@ -36,14 +36,14 @@ class ProvenanceData(SectionData):
     """What the page shows of what ran."""
 
     description: str
-    platforms: Shown
-    existing: Shown | None
-    images: Shown | None
-    kernels: Shown | None
-    places: Shown | None
+    platforms: ShownTable
+    existing: ShownTable | None
+    images: ShownTable | None
+    kernels: ShownTable | None
+    places: ShownTable | None
     adapted: tuple[str, ...]
-    costs: Shown | None
-    clocks: Shown | None
+    costs: ShownTable | None
+    clocks: ShownTable | None
     facts: tuple[tuple[str, str], ...]
 
 
@@ -71,7 +71,7 @@ class Provenance(Section):
         )
 
 
-def _unless_empty(table: Table[Any]) -> Shown | None:
+def _unless_empty(table: Table[Any]) -> ShownTable | None:
     return table.shown() if table.rows else None
 
 
@@ -205,7 +205,7 @@ def host_cost_table(comparison: Comparison) -> Table[HostCost]:
 
 
 @dataclass(frozen=True)
-class Place:
+class UsedCpus:
     """The host CPUs that the machines of one role ran on, and their arms."""
 
     scenario: str
@@ -228,7 +228,7 @@ def memory_words(placement: Mapping[str, Any]) -> str:
     return f"all the host’s: {memory.get('reason')}"
 
 
-def places_table(runs: Iterable[RunData]) -> Table[Place]:
+def places_table(runs: Iterable[RunData]) -> Table[UsedCpus]:
     """Return where machines ran, scenario by scenario; arms placed alike share a row."""
     arms: dict[tuple[str, str, str, str, str, str], dict[str, None]] = {}
     for run in runs:
@@ -246,7 +246,7 @@ def places_table(runs: Iterable[RunData]) -> Table[Place]:
             memory = memory_words(machine.placement)
             key = (machine.scenario, summary, machine.role, where, memory, network)
             arms.setdefault(key, {})[marked(machine.arm, machine.arm in run.emulated_arms)] = None
-    columns: tuple[Column[Place], ...] = (
+    columns: tuple[Column[UsedCpus], ...] = (
         Column("scenario", lambda p: p.scenario, "Scenario"),
         Column("summary", lambda p: p.summary, "What it is", lambda p: p.summary or NONE),
         Column("role", lambda p: p.role, "Role"),
@@ -255,7 +255,7 @@ def places_table(runs: Iterable[RunData]) -> Table[Place]:
         Column("network", lambda p: p.network, "Network", lambda p: legible(p.network) or NONE),
         Column("arms", lambda p: ", ".join(p.arms), "Arms"),
     )
-    rows = tuple(Place(*key, tuple(found)) for key, found in sorted(arms.items()))
+    rows = tuple(UsedCpus(*key, tuple(found)) for key, found in sorted(arms.items()))
     return Table("places", "Where machines ran", columns, rows)
 
 

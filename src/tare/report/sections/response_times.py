@@ -11,7 +11,7 @@ from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.topics.response_times import QUIET, PhaseEffect, Timeline, latest
 from tare.report.figures.response_times import timeline_figure
 from tare.report.page.data import ReportData
-from tare.report.page.tables import Column, Shown, Table, interval_columns
+from tare.report.page.tables import Column, ShownTable, Table, interval_columns
 from tare.report.page.words import (
     NONE,
     Names,
@@ -38,7 +38,7 @@ class ResponseTimesData(SectionData):
     """What the page shows of response times: a sentence, and the effect of each phase."""
 
     lead: str
-    effects: Shown | None
+    effects: ShownTable | None
 
 
 class ResponseTimes(Section):

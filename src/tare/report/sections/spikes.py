@@ -20,7 +20,7 @@ from tare.analysis.topics.stacks import SAME_KERNEL, Holder, merged
 from tare.report.figures.spikes import timeline_figure, worst_spikes
 from tare.report.figures.svg import legible
 from tare.report.page.data import ReportData
-from tare.report.page.tables import Column, Shown, Table
+from tare.report.page.tables import Column, ShownTable, Table
 from tare.report.page.words import (
     NONE,
     counted,
@@ -91,11 +91,11 @@ class SpikesData(SectionData):
     """
 
     lead: str
-    explained: Shown | None
-    causes: Shown | None
+    explained: ShownTable | None
+    causes: ShownTable | None
     notes: tuple[str, ...]
-    cost: Shown | None
-    stacks: Shown | None
+    cost: ShownTable | None
+    stacks: ShownTable | None
 
 
 class Spikes(Section):

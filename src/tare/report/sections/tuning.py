@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tare.analysis.topics.tuning import Switch, Tuning, TuningEffect, tuning
+from tare.analysis.topics.tuning import SettingEffects, Tuning, TuningEffect, tuning
 from tare.report.page.data import ReportData
-from tare.report.page.tables import Column, Shown, Table
+from tare.report.page.tables import Column, ShownTable, Table
 from tare.report.page.words import (
     Names,
     Part,
@@ -33,11 +33,11 @@ class TuningData(SectionData):
     lead: str
     method: str
     plans: tuple[str, ...]
-    change: Shown | None
-    avoid: Shown | None
-    undecided: Shown | None
-    interactions: Shown | None
-    effects: Shown
+    change: ShownTable | None
+    avoid: ShownTable | None
+    undecided: ShownTable | None
+    interactions: ShownTable | None
+    effects: ShownTable
     unseparated: tuple[str, ...]
 
 
@@ -85,7 +85,7 @@ class TuningSection(Section):
 _ADVICE = ("change", "trade-off", "keep", "same", "undecided", "preliminary", "not measured")
 
 
-def _unless_empty(table: Table[Any]) -> Shown | None:
+def _unless_empty(table: Table[Any]) -> ShownTable | None:
     return table.shown() if table.rows else None
 
 
@@ -129,7 +129,7 @@ def _method(found: Tuning) -> str:
     )
 
 
-def _best(switch: Switch) -> TuningEffect:
+def _best(switch: SettingEffects) -> TuningEffect:
     return min(
         (effect for effect in switch.effects if effect.outcome == "better"),
         key=lambda effect: effect.cost,
@@ -159,19 +159,19 @@ class _Words:
         mean = "" if effect.alone or len(effect.changes) > 1 else " on average"
         return f"{self.metric(effect)} {_percent(effect.ratio)}{mean}{interval}"
 
-    def of(self, switch: Switch, outcome: str) -> str:
+    def of(self, switch: SettingEffects, outcome: str) -> str:
         """Return all metrics of one outcome, the largest effect first."""
         effects = [effect for effect in switch.effects if effect.outcome == outcome]
         effects.sort(key=lambda effect: -abs(effect.cost - 1))
         return "; ".join(dict.fromkeys(map(self.size, effects))) or "–"
 
-    def changes(self, rows: Sequence[Switch]) -> Table[Switch]:
+    def changes(self, rows: Sequence[SettingEffects]) -> Table[SettingEffects]:
         """Return what to change, with the commands."""
 
-        def part(of: Callable[[Commands], str]) -> Callable[[Switch], str]:
+        def part(of: Callable[[Commands], str]) -> Callable[[SettingEffects], str]:
             return lambda switch: of(commands_for(switch.change.keys))
 
-        columns: tuple[Column[Switch], ...] = (
+        columns: tuple[Column[SettingEffects], ...] = (
             *_change_columns(),
             Column("gain", lambda s: self.of(s, "better"), "Gain"),
             Column("loss", lambda s: self.of(s, "worse"), "Loss"),
@@ -183,32 +183,35 @@ class _Words:
         )
         return Table("tuning-change", "What to change", columns, tuple(rows), tone=_tone)
 
-    def condition(self, switch: Switch) -> str:
+    def condition(self, switch: SettingEffects) -> str:
         """Return which other settings the gain depends on, as the rest of a sentence."""
         others = joined(_interacting_settings(switch))
         return f", averaged over {others}, which it depends on" if others else ""
 
-    def avoided(self, rows: Sequence[Switch], margin: float) -> Table[Switch]:
+    def avoided(self, rows: Sequence[SettingEffects], margin: float) -> Table[SettingEffects]:
         """Return what the study does not recommend, with the reason."""
 
-        def why(switch: Switch) -> str:
+        def why(switch: SettingEffects) -> str:
             if switch.advice == "keep":
                 return f"worse: {self.of(switch, 'worse')}"
             return f"no metric changes by more than {percent(margin)}"
 
-        columns: tuple[Column[Switch], ...] = (*_change_columns(), Column("why", why, "Why"))
+        columns: tuple[Column[SettingEffects], ...] = (
+            *_change_columns(),
+            Column("why", why, "Why"),
+        )
         return Table("tuning-avoid", "What not to change", columns, tuple(rows), tone=_tone)
 
-    def undecided(self, rows: Sequence[Switch]) -> Table[Switch]:
+    def undecided(self, rows: Sequence[SettingEffects]) -> Table[SettingEffects]:
         """Return what the study could not decide, with the reason."""
-        columns: tuple[Column[Switch], ...] = (
+        columns: tuple[Column[SettingEffects], ...] = (
             *_change_columns(),
             Column("why", self._open, "Why it is not decided"),
         )
         caption = "What this study could not decide"
         return Table("tuning-undecided", caption, columns, tuple(rows), tone=_tone)
 
-    def _open(self, switch: Switch) -> str:
+    def _open(self, switch: SettingEffects) -> str:
         if switch.advice == "not measured":
             return f"not measured: {switch.reason}"
         if switch.advice == "preliminary":
@@ -265,7 +268,7 @@ class _Words:
         return Table("tuning-effects", "All effects", columns, tuple(rows), tone=_effect_tone)
 
 
-def _interacting_settings(switch: Switch) -> tuple[str, ...]:
+def _interacting_settings(switch: SettingEffects) -> tuple[str, ...]:
     """Return the settings that a change interacts with."""
     found = (
         change.setting
@@ -276,7 +279,7 @@ def _interacting_settings(switch: Switch) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _change_columns() -> tuple[Column[Switch], ...]:
+def _change_columns() -> tuple[Column[SettingEffects], ...]:
     return (
         Column("arm", lambda s: s.arm, "Arm", lambda s: marked(s.arm, s.emulated)),
         Column("emulated", lambda s: s.emulated),
@@ -284,7 +287,7 @@ def _change_columns() -> tuple[Column[Switch], ...]:
     )
 
 
-def _tone(switch: Switch) -> str:
+def _tone(switch: SettingEffects) -> str:
     return "emulated" if switch.emulated else ""
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from tare.analysis.model import CellResult, RunData, SkippedPart
 from tare.report.figures.svg import legible
 from tare.report.page.data import ReportData
-from tare.report.page.tables import Column, Shown, Table
+from tare.report.page.tables import Column, ShownTable, Table
 from tare.report.page.words import counted, marked, parameter_text, parameters_of
 from tare.report.sections.contract import Section, SectionData
-from tare.skips import LeftOut, Line, lines_of
+from tare.skips import LeftOut, SkipReason, lines_of
 
 MOST_LINES = 40
 """Cells with logs, and machines with consoles, that the page shows."""
@@ -31,9 +31,9 @@ class UncountedData(SectionData):
     """What the page shows of cells that do not count."""
 
     words: str
-    lost: Shown | None
+    lost: ShownTable | None
     logs: tuple[Lines, ...]
-    skipped: Shown | None
+    skipped: ShownTable | None
     ends: tuple[Lines, ...]
 
 
@@ -123,14 +123,14 @@ def skipped_table(runs: Iterable[RunData]) -> Table[SkippedPart]:
     return Table("skipped", "What did not run here", columns, rows)
 
 
-def skipped_groups_table(runs: Iterable[RunData]) -> Table[Line]:
+def skipped_groups_table(runs: Iterable[RunData]) -> Table[SkipReason]:
     """Return the parts of a study that did not run, one row for each reason."""
     parts = (
         LeftOut(each.arm, each.scenario, each.workload, each.reason)
         for run in runs
         for each in run.skipped
     )
-    columns: tuple[Column[Line], ...] = (
+    columns: tuple[Column[SkipReason], ...] = (
         Column("what", lambda line: line.what, "Skipped"),
         Column("reason", lambda line: line.reason, "Reason"),
     )

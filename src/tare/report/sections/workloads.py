@@ -15,7 +15,7 @@ from tare.report.figures.overhead import metrics_figure
 from tare.report.figures.svg import legible
 from tare.report.page.data import ReportData
 from tare.report.page.links import links_of
-from tare.report.page.tables import Column, Shown, Table, interval_columns
+from tare.report.page.tables import Column, ShownTable, Table, interval_columns
 from tare.report.page.words import (
     NONE,
     Names,
@@ -72,12 +72,12 @@ class WorkloadPart:
     workload: str
     flags: tuple[str, ...]
     figures: tuple[Captioned, ...]
-    effects: Shown | None
-    costs: Shown | None
-    more: Shown | None
-    values: Shown
-    tails: Shown | None
-    far: tuple[Shown, ...]
+    effects: ShownTable | None
+    costs: ShownTable | None
+    more: ShownTable | None
+    values: ShownTable
+    tails: ShownTable | None
+    far: tuple[ShownTable, ...]
 
 
 @dataclass(frozen=True)

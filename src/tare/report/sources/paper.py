@@ -12,7 +12,7 @@ from tare.analysis.series.close_up import close_up
 from tare.analysis.series.series_data import SeriesSummary
 from tare.analysis.statistics.logratio import error_of_mean
 from tare.analysis.topics.kernels import tick_rates
-from tare.analysis.topics.load_balancer import Through
+from tare.analysis.topics.load_balancer import Throughput
 from tare.analysis.topics.monitoring import Monitor
 from tare.analysis.topics.response_times import QUIET, PhaseEffect
 from tare.references.arms import counterparts_of
@@ -23,11 +23,11 @@ from tare.references.scenarios import matching, skipped_in, unlike
 from tare.references.stated import Stated
 from tare.report.figures.bars import Bar, bars_figure, common_unit
 from tare.report.figures.frame import Captioned, Figure
-from tare.report.figures.palette import Look
+from tare.report.figures.palette import ArmStyle
 from tare.report.figures.series import scatter_figure
 from tare.report.figures.svg import legible
 from tare.report.page.links import Links
-from tare.report.page.tables import Column, Shown, Table
+from tare.report.page.tables import Column, ShownTable, Table
 from tare.report.page.words import NONE, Names, Part, counted, joined, marked, metric_name, slug
 from tare.report.sections.load_balancer import LoadBalancer
 from tare.report.sections.long_series import Pooled, blocks_of, emulated_arms
@@ -56,16 +56,16 @@ PHASES_NOTE = "Geometric means over blocks, with intervals by Student’s t on t
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class PagePart:
     """A part of the page that shows the same: its id, and what it is called."""
 
     id: str
     name: str
 
 
-JOBS = Elsewhere(MapReduce.name, MapReduce.title)
-RESPONSE_TIMES = Elsewhere(ResponseTimes.name, ResponseTimes.title)
-LOAD_BALANCER = Elsewhere(LoadBalancer.name, LoadBalancer.title)
+JOBS = PagePart(MapReduce.name, MapReduce.title)
+RESPONSE_TIMES = PagePart(ResponseTimes.name, ResponseTimes.title)
+LOAD_BALANCER = PagePart(LoadBalancer.name, LoadBalancer.title)
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,11 @@ class PaperDraft:
 
     exhibit: Exhibit
     caption: str
-    table: Shown | None = None
+    table: ShownTable | None = None
     figure: Figure | None = None
     note: str = ""
     notes: tuple[str, ...] = ()
-    above: Elsewhere | None = None
+    above: PagePart | None = None
     empty: str = ""
     stated: tuple[str, ...] = ()
     whole: Table[Any] | None = None
@@ -104,10 +104,10 @@ class PaperItem:
     id: str
     name: str
     caption: str
-    table: Shown | None
+    table: ShownTable | None
     figure: Captioned | None
     notes: tuple[str, ...]
-    above: Elsewhere | None
+    above: PagePart | None
     empty: str
     stated: tuple[str, ...] = ()
 
@@ -127,12 +127,12 @@ class RunFindings:
     """
 
     comparison: Comparison
-    looks: Mapping[str, Look]
+    looks: Mapping[str, ArmStyle]
     series: Pooled
     phases: Sequence[PhaseEffect]
     watched: Sequence[Monitor] = ()
     links: Links | None = None
-    proxied: Sequence[Through] = ()
+    proxied: Sequence[Throughput] = ()
 
 
 def paper_drafts(

@@ -17,7 +17,7 @@ from tare.references.measured import kinds_of
 from tare.references.scenarios import mapping
 from tare.report.figures.bars import SHARE, Bar, bars_figure
 from tare.report.figures.frame import Figure
-from tare.report.figures.palette import Look
+from tare.report.figures.palette import ArmStyle
 from tare.report.page.links import Links
 from tare.report.page.tables import Column, Table
 from tare.report.page.words import NONE, Names, Part, counted, marked, metric_name, slug
@@ -65,7 +65,7 @@ class JobRow:
 
 def bars_of(
     comparison: Comparison,
-    looks: Mapping[str, Look],
+    looks: Mapping[str, ArmStyle],
     exhibit: Exhibit,
     name: str,
     links: Links | None = None,
@@ -94,7 +94,7 @@ def bars_of(
 def counters_of(
     comparison: Comparison,
     monitors: Iterable[Monitor],
-    looks: Mapping[str, Look],
+    looks: Mapping[str, ArmStyle],
     exhibit: Exhibit,
     name: str,
     links: Links | None = None,
@@ -187,7 +187,7 @@ def _mean(comparison: Comparison, part: Part, metric: str, unit: str) -> float |
 
 def _made(
     comparison: Comparison,
-    looks: Mapping[str, Look],
+    looks: Mapping[str, ArmStyle],
     exhibit: Exhibit,
     name: str,
     rows: Sequence[JobRow],

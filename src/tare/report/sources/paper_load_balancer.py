@@ -9,7 +9,7 @@ from typing import Any
 from tare.analysis.data.rundata import SUBJECT
 from tare.analysis.effects.comparison import Comparison
 from tare.analysis.effects.results import Key
-from tare.analysis.topics.load_balancer import Spent, Through
+from tare.analysis.topics.load_balancer import OwnerTime, Throughput
 from tare.analysis.topics.proxied_cells import HOST, LEAST
 from tare.references.arms import bare_of, counterparts_of
 from tare.references.exhibits import Exhibit
@@ -17,7 +17,7 @@ from tare.references.measured import measured_keys
 from tare.references.published import Reference
 from tare.report.figures.frame import Figure
 from tare.report.figures.over_size import Mark, over_size_figure
-from tare.report.figures.palette import Look
+from tare.report.figures.palette import ArmStyle
 from tare.report.page.links import Links
 from tare.report.page.tables import Column, Table
 from tare.report.page.words import NONE, joined, marked, percent
@@ -52,7 +52,7 @@ class Quantity:
 
     unit: str
     title: str
-    value: Callable[[Through], float | None]
+    value: Callable[[Throughput], float | None]
     text: Callable[[float], str]
     least: bool = True
 
@@ -78,8 +78,8 @@ class BalancerExhibit:
 
 def over_size_of(
     comparison: Comparison,
-    found: Sequence[Through],
-    looks: Mapping[str, Look],
+    found: Sequence[Throughput],
+    looks: Mapping[str, ArmStyle],
     reference: Reference,
     exhibit: Exhibit,
     links: Links | None = None,
@@ -132,7 +132,7 @@ def over_size_of(
 
 
 def time_spent_of(
-    comparison: Comparison, found: Sequence[Through], reference: Reference, exhibit: Exhibit
+    comparison: Comparison, found: Sequence[Throughput], reference: Reference, exhibit: Exhibit
 ) -> BalancerExhibit:
     """Return who used the CPUs while the proxy was full of the smallest objects, as a table."""
     own, empty = _measured_for(comparison, _fitting(comparison, found, exhibit), reference, exhibit)
@@ -149,7 +149,7 @@ def time_spent_of(
         for spent in each.spent
         if spent.share >= SMALL
     )
-    columns: tuple[Column[tuple[Through, Spent]], ...] = (
+    columns: tuple[Column[tuple[Throughput, OwnerTime]], ...] = (
         Column("scenario", lambda r: r[0].scenario, "Scenario"),
         Column("workload", lambda r: r[0].workload, "Workload"),
         Column("arm", lambda r: r[0].arm, "Arm", lambda r: marked(r[0].arm, r[0].emulated)),
@@ -166,22 +166,24 @@ def time_spent_of(
     return BalancerExhibit(table=Table(name, caption, columns, rows))
 
 
-def _requests(row: tuple[Through, Spent]) -> str:
+def _requests(row: tuple[Throughput, OwnerTime]) -> str:
     return f"{'at least ' * row[0].limited}{row[0].requests:.0f}"
 
 
-def _cores(row: tuple[Through, Spent]) -> float | None:
+def _cores(row: tuple[Throughput, OwnerTime]) -> float | None:
     """Return how much of one CPU an owner used; None of what the machine's own CPUs did."""
     through, spent = row
     return spent.share * through.cpus if spent.where == HOST and through.cpus else None
 
 
-def _format_cores(row: tuple[Through, Spent]) -> str:
+def _format_cores(row: tuple[Throughput, OwnerTime]) -> str:
     cores = _cores(row)
     return NONE if cores is None else percent(cores)
 
 
-def _fitting(comparison: Comparison, found: Sequence[Through], exhibit: Exhibit) -> list[Through]:
+def _fitting(
+    comparison: Comparison, found: Sequence[Throughput], exhibit: Exhibit
+) -> list[Throughput]:
     """Return what was measured with the source's parameters."""
     scenarios = {each.scenario for each in found}
     keys = {
@@ -195,8 +197,8 @@ def _fitting(comparison: Comparison, found: Sequence[Through], exhibit: Exhibit)
 
 
 def _measured_for(
-    comparison: Comparison, found: list[Through], reference: Reference, exhibit: Exhibit
-) -> tuple[list[Through], str]:
+    comparison: Comparison, found: list[Throughput], reference: Reference, exhibit: Exhibit
+) -> tuple[list[Throughput], str]:
     """Return what is of the arms that an exhibit is of, or why there is none like them."""
     if not found:
         return [], f"this run measured no {joined(exhibit.workloads)}"
@@ -209,11 +211,11 @@ def _measured_for(
     return [each for each in found if each.arm in wanted], ""
 
 
-def _place(each: Through) -> tuple[str, str]:
+def _place(each: Throughput) -> tuple[str, str]:
     return each.workload, each.scenario
 
 
-def _place_with_most_sizes(found: Sequence[Through]) -> list[Through]:
+def _place_with_most_sizes(found: Sequence[Throughput]) -> list[Throughput]:
     sizes: dict[tuple[str, str], set[int]] = {}
     for each in found:
         sizes.setdefault(_place(each), set()).add(each.size)
@@ -221,13 +223,13 @@ def _place_with_most_sizes(found: Sequence[Through]) -> list[Through]:
     return [each for each in found if _place(each) == best]
 
 
-def _key(each: Through) -> Key:
+def _key(each: Throughput) -> Key:
     metric = f"{REQUESTS}{LEAST}" if each.limited else REQUESTS
     return Key(each.scenario, each.kind, each.parameters, SUBJECT, metric)
 
 
-def _table(name: str, exhibit: Exhibit, rows: Sequence[Through]) -> Table[Through]:
-    columns: list[Column[Through]] = [
+def _table(name: str, exhibit: Exhibit, rows: Sequence[Throughput]) -> Table[Throughput]:
+    columns: list[Column[Throughput]] = [
         Column("scenario", lambda t: t.scenario, "Scenario"),
         Column("workload", lambda t: t.workload, "Workload"),
         Column("arm", lambda t: t.arm, "Arm", lambda t: marked(t.arm, t.emulated)),
@@ -240,10 +242,10 @@ def _table(name: str, exhibit: Exhibit, rows: Sequence[Through]) -> Table[Throug
     return Table(name, exhibit.shows, tuple(columns), tuple(rows))
 
 
-def _column(metric: str) -> Column[Through]:
+def _column(metric: str) -> Column[Throughput]:
     quantity = QUANTITIES[metric]
 
-    def text(row: Through) -> str:
+    def text(row: Throughput) -> str:
         value = quantity.value(row)
         if value is None:
             return NONE

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from tare.analysis.model import Interval
 from tare.references.pairing import (
+    ArmRow,
+    ArmValue,
     PairedTable,
-    Row,
     SideBySide,
-    Value,
     describe_column,
 )
 from tare.references.scenarios import describe_scenario
@@ -29,9 +29,9 @@ from tare.units import format_quantity
 HOUR_S = 3600.0
 
 
-def published_table(side: SideBySide, one: PairedTable) -> Table[Row]:
+def published_table(side: SideBySide, one: PairedTable) -> Table[ArmRow]:
     """Return one table in the layout of its source: an arm per row, a column per parameter."""
-    columns: list[Column[Row]] = [
+    columns: list[Column[ArmRow]] = [
         Column("source", _whose, "Source"),
         Column("arm", lambda row: row.label, "Arm", lambda row: marked(row.label, row.emulated)),
     ]
@@ -51,15 +51,15 @@ def published_table(side: SideBySide, one: PairedTable) -> Table[Row]:
     return Table(name, caption, tuple(columns), one.rows, tone=_tone)
 
 
-def _columns(one: PairedTable, index: int, heading: str) -> list[Column[Row]]:
+def _columns(one: PairedTable, index: int, heading: str) -> list[Column[ArmRow]]:
     unit = one.table.unit
     # With several columns a page has no room for it; the CSV file has it.
     same_load = "÷ bare, same load, over blocks" if len(one.table.columns) == 1 else ""
 
-    def found(row: Row) -> Value | None:
+    def found(row: ArmRow) -> ArmValue | None:
         return row.values[index]
 
-    def value(row: Row) -> float | None:
+    def value(row: ArmRow) -> float | None:
         got = found(row)
         return got.value if got is not None else None
 
@@ -69,11 +69,11 @@ def _columns(one: PairedTable, index: int, heading: str) -> list[Column[Row]]:
     def printed(got: float) -> str:
         return as_printed(got, unit)
 
-    def own_ratio(row: Row) -> float | None:
+    def own_ratio(row: ArmRow) -> float | None:
         got = found(row)
         return got.ratio if got is not None else None
 
-    def estimate(row: Row) -> str:
+    def estimate(row: ArmRow) -> str:
         got = found(row)
         effect = got.effect if got is not None else None
         if effect is None or effect.scale != "ratio":
@@ -114,11 +114,11 @@ def _text_or_none(value: float | None, text: Callable[[float], str]) -> str:
     return NONE if value is None else text(value)
 
 
-def _whose(row: Row) -> str:
+def _whose(row: ArmRow) -> str:
     return "published" if row.published else "this run"
 
 
-def _tone(row: Row) -> str:
+def _tone(row: ArmRow) -> str:
     return " ".join(
         word for word, on in (("published", row.published), ("emulated", row.emulated)) if on
     )
@@ -130,13 +130,13 @@ class TidyRow:
 
     one: PairedTable
     column: int
-    row: Row | None
+    row: ArmRow | None
     arm: str
     label: str
     why: str = ""
 
     @property
-    def value(self) -> Value | None:
+    def value(self) -> ArmValue | None:
         """The value, if there is one."""
         return self.row.values[self.column] if self.row is not None else None
 
@@ -198,7 +198,7 @@ class PublishedValues(Table[TidyRow]):
         pages: The tables that both have values of.
     """
 
-    pages: tuple[Table[Row], ...] = ()
+    pages: tuple[Table[ArmRow], ...] = ()
 
     def latex(self) -> str:
         """Return the source's tables as LaTeX."""

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tare.references.arms import Like, alike
-from tare.references.pairing import PairedTable, Row, SideBySide, set_beside
+from tare.references.arms import ArmMatch, alike
+from tare.references.pairing import ArmRow, PairedTable, SideBySide, set_beside
 from tare.references.published import Reference
 from tare.references.scenarios import describe_scenario
 from tare.references.stated import Stated, stated
 from tare.report.figures.svg import legible
 from tare.report.page.data import ReportData
-from tare.report.page.tables import Column, Shown, Table
+from tare.report.page.tables import Column, ShownTable, Table
 from tare.report.page.words import NONE, joined, ratio, slug
 from tare.report.sections.contract import Section, SectionData
 from tare.report.sources.paper import PaperDraft, PaperItem, RunFindings, paper_drafts, paper_items
@@ -63,7 +63,7 @@ class _Source:
     facts: Table[Stated] | None
     drafts: Sequence[PaperDraft]
     glance: Table[Glance] | None
-    arms: Table[Like]
+    arms: Table[ArmMatch]
 
     @staticmethod
     def of(reference: Reference, findings: RunFindings) -> _Source:
@@ -125,7 +125,7 @@ class Glance:
 
 
 def glance_table(
-    side: SideBySide, drafted: Sequence[PaperDraft], likes: Sequence[Like]
+    side: SideBySide, drafted: Sequence[PaperDraft], likes: Sequence[ArmMatch]
 ) -> Table[Glance]:
     """Return one row a table or figure, in the source's order.
 
@@ -172,7 +172,7 @@ def _range(ends: Range | None) -> str:
 
 
 def _glance(
-    side: SideBySide, draft: PaperDraft, one: PairedTable | None, likes: Sequence[Like]
+    side: SideBySide, draft: PaperDraft, one: PairedTable | None, likes: Sequence[ArmMatch]
 ) -> Glance:
     published = own = None
     alike: tuple[str, ...] = ()
@@ -184,7 +184,7 @@ def _glance(
     return Glance(draft.exhibit.name, shows, published, own, alike, _draft_content(draft))
 
 
-def _alike(side: SideBySide, one: PairedTable, likes: Sequence[Like]) -> Iterator[str]:
+def _alike(side: SideBySide, one: PairedTable, likes: Sequence[ArmMatch]) -> Iterator[str]:
     """Yield each of the source's machines but the bare one, with the run's that are like it.
 
     Ratios to the own bare machine where both have them, else the values themselves.
@@ -204,7 +204,7 @@ def _alike(side: SideBySide, one: PairedTable, likes: Sequence[Like]) -> Iterato
         )
 
 
-def _ratios_or_values(one: PairedTable, row: Row, *, divided: bool) -> str:
+def _ratios_or_values(one: PairedTable, row: ArmRow, *, divided: bool) -> str:
     """Return a row's ratios to its own bare machine, or its values."""
     if divided:
         known = [value.ratio for value in row.values if value and value.ratio is not None]
@@ -238,9 +238,9 @@ def _draft_content(draft: PaperDraft) -> str:
     return "a figure" if draft.figure is not None else "a table"
 
 
-def arms_table(reference: str, likes: Iterable[Like]) -> Table[Like]:
+def arms_table(reference: str, likes: Iterable[ArmMatch]) -> Table[ArmMatch]:
     """Return each arm of a source with the run's that are like it, or why there is none."""
-    columns: tuple[Column[Like], ...] = (
+    columns: tuple[Column[ArmMatch], ...] = (
         Column("arm", lambda like: like.arm),
         Column("label", lambda like: like.label, "In the source"),
         Column("own", lambda like: joined(like.own) if like.own else NONE, "This run’s"),
@@ -263,7 +263,7 @@ RULE = (
 class TableWithNotes:
     """One table for the page, with the notes below it."""
 
-    table: Shown
+    table: ShownTable
     notes: tuple[str, ...]
 
 
@@ -277,9 +277,9 @@ class ReferenceSection:
     about: tuple[str, ...]
     tables: tuple[TableWithNotes, ...]
     items: tuple[PaperItem, ...]
-    facts: Shown | None
-    arms: Shown | None = None
-    glance: Shown | None = None
+    facts: ShownTable | None
+    arms: ShownTable | None = None
+    glance: ShownTable | None = None
 
 
 def reference_section(
@@ -287,7 +287,7 @@ def reference_section(
     items: Sequence[PaperItem] = (),
     *,
     facts: Table[Stated] | None = None,
-    arms: Table[Like] | None = None,
+    arms: Table[ArmMatch] | None = None,
     glance: Table[Glance] | None = None,
 ) -> ReferenceSection:
     """Return the page's section about one reference.

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tare.analysis.effects.results import as_cost
-from tare.analysis.runs.history import History, Line, Turn
+from tare.analysis.runs.history import EffectSeries, EffectTurn, History
 from tare.report.figures.history import history_figure
 from tare.report.figures.svg import TIP, legible
 from tare.report.figures.vector import svg_of
@@ -70,7 +70,7 @@ def _zeros(history: History) -> str:
     return f" Where a value is 0 there is no ratio, and the run is left out: {joined(counts)}."
 
 
-def _add(table: Table, names: Names, line: Line) -> None:
+def _add(table: Table, names: Names, line: EffectSeries) -> None:
     what = f"{names.name(Part.of(line.key))} · {metric_name(line.key.metric)}"
     about = (
         Text(what), Text(marked(line.arm, line.emulated)), str(len(line.runs)),
@@ -83,7 +83,7 @@ def _add(table: Table, names: Names, line: Line) -> None:
         table.add_row(*shown, *_turn(turn))
 
 
-def _turn(turn: Turn) -> Iterable[str]:
+def _turn(turn: EffectTurn) -> Iterable[str]:
     day = time.strftime("%Y-%m-%d", time.gmtime(turn.started_at))
     yield f"{legible(turn.after)} ({day}{_candidate_runs(turn)})"
     yield ratio(turn.change)
@@ -91,7 +91,7 @@ def _turn(turn: Turn) -> Iterable[str]:
     yield probability(turn.p)
 
 
-def _candidate_runs(turn: Turn) -> str:
+def _candidate_runs(turn: EffectTurn) -> str:
     """Return the runs between which the change may be, if more than one is left."""
     if turn.earliest == turn.latest:
         return ""

@@ -71,7 +71,7 @@ start together with its result, up to ten minutes of its own clock later."""
 
 
 @dataclass(frozen=True)
-class Measured:
+class CellMeasurement:
     """All results of a cell, before they are checked for plausibility.
 
     Args:
@@ -272,7 +272,7 @@ class Attempt:
             probes.append(counters)
         return probes
 
-    async def _measure(self) -> Measured:
+    async def _measure(self) -> CellMeasurement:
         context, subject, roles = self.context, self.roles.subject, self.roles
         loads = Loads(roles.neighbours, context.workloads, self.facts, roles.peer)
         looks = not context.hands_off
@@ -312,7 +312,7 @@ class Attempt:
             await probes.close()
         started_ns = barrier.skew_ns if roles.neighbours else None
         skew_s = None if started_ns is None else started_ns * 1e-9
-        return Measured(outcome, took_s, reports, skew_s, probes)
+        return CellMeasurement(outcome, took_s, reports, skew_s, probes)
 
     def _work(self, barrier: Barrier, progress: Watch) -> CellWork:
         return CellWork(
@@ -334,7 +334,7 @@ class Attempt:
         return metrics
 
     def _events(
-        self, values: Mapping[str, float], measured: Measured, disk_doubt: str, left_out: str
+        self, values: Mapping[str, float], measured: CellMeasurement, disk_doubt: str, left_out: str
     ) -> list[Event]:
         """Write the series of a measured cell, and return its events.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tare.platforms.contract import SUBJECT
-from tare.run.topologies.kinds import Missing, Single, Topology
+from tare.run.topologies.kinds import MissingTopology, Single, Topology
 
 if TYPE_CHECKING:
     from tare.platforms.contract import Machine
@@ -37,7 +37,9 @@ class Roles:
     def topology(self, name: TopologyName) -> Topology:
         """Return a topology by its name; `Missing` if the machines do not form it."""
         every = (Single(self.subject), *self.topologies)
-        return next((each for each in every if each.name == name), Missing(self.subject, name))
+        return next(
+            (each for each in every if each.name == name), MissingTopology(self.subject, name)
+        )
 
     @property
     def measuring(self) -> Mapping[str, Machine]:

@@ -28,7 +28,7 @@ AS_IT_IS = ""
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningHypervisor:
     """The hypervisor that a host currently runs.
 
     Args:
@@ -78,7 +78,7 @@ def boot_words(boot: str, known: Mapping[str, HostHypervisor]) -> str:
     return f"{name} with its scheduler {scheduler}" if scheduler else name
 
 
-async def running(host: Host, known: Mapping[str, HostHypervisor]) -> Running:
+async def running(host: Host, known: Mapping[str, HostHypervisor]) -> RunningHypervisor:
     """Find the hypervisor below the host's kernel, with the details that it reports.
 
     Args:
@@ -87,8 +87,8 @@ async def running(host: Host, known: Mapping[str, HostHypervisor]) -> Running:
     """
     for each in known.values():
         if await _shows(host, each.signs):
-            return Running(each, await each.details(host))
-    return Running()
+            return RunningHypervisor(each, await each.details(host))
+    return RunningHypervisor()
 
 
 async def _shows(host: Host, signs: Mapping[str, str]) -> bool:

@@ -17,7 +17,7 @@ from tare.hosts.ssh.finding import options_for
 from tare.hosts.ssh.options import SshOptions
 from tare.platforms.contract import ANY_BOOT, KVM_BOOT, NO_HYPERVISOR
 from tare.platforms.host_hypervisor import hypervisor_of, hypervisors_of
-from tare.run.hosts.booted import Running, boot_words, running
+from tare.run.hosts.booted import RunningHypervisor, boot_words, running
 from tare.run.hosts.contract import REMOTE_MACHINE_S, no_tracing
 from tare.study.planning.host_cpus import HostCpus
 from tare.study.reading.hosting import menu_key
@@ -98,7 +98,7 @@ class SshRunHost:
         platforms: Mapping[str, Platform[Any]],
         facts: Mapping[str, Any],
         boot: Boot | None,
-        now: Running,
+        now: RunningHypervisor,
         say: Callable[[str], None],
     ) -> None:
         self.context = context

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from tare.events import HostJoined
-from tare.run.lifecycle.cell_counts import Account
+from tare.run.lifecycle.cell_counts import CellCounts
 
 LOOK_S = 0.5
 """Seconds between two checks whether the run was asked to stop."""
@@ -43,7 +43,7 @@ class RunPart:
 
     before: HostJoined | None
     blocks: AsyncIterator[AssignedBlock]
-    account: Callable[[], Account] | None = None
+    account: Callable[[], CellCounts] | None = None
 
 
 class Pace:

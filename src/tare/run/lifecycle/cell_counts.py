@@ -42,7 +42,7 @@ STATUS_WORDS = {
 
 
 @dataclass(frozen=True)
-class Account:
+class CellCounts:
     """The results of the cells of all blocks that were begun.
 
     Args:
@@ -64,7 +64,7 @@ class Account:
         return {"planned": self.planned, **self.counts}
 
 
-def account(plan: Plan, fold: Fold) -> Account:
+def account(plan: Plan, fold: Fold) -> CellCounts:
     """Count the results of the cells that were planned.
 
     Args:
@@ -85,7 +85,9 @@ def account(plan: Plan, fold: Fold) -> Account:
     return tallied(done, planned, plan.study.baseline, skipped)
 
 
-def tallied(cells: Iterable[CellResult], planned: int, baseline: str, skipped: int = 0) -> Account:
+def tallied(
+    cells: Iterable[CellResult], planned: int, baseline: str, skipped: int = 0
+) -> CellCounts:
     """Count the results of cells if only their number was planned.
 
     Args:
@@ -106,11 +108,11 @@ def tallied(cells: Iterable[CellResult], planned: int, baseline: str, skipped: i
             reason = _without_names(cell.reason)
             reasons[first.setdefault(_PASSING.sub("", reason), reason)] += 1
     counts["left"] = max(planned - sum(counts.values()), 0)
-    return Account(planned, counts, dict(reasons.most_common()), compared)
+    return CellCounts(planned, counts, dict(reasons.most_common()), compared)
 
 
 def run_finished(
-    cells: Account, fold: Fold, baseline: str, status: Status, reason: str, wall_s: float
+    cells: CellCounts, fold: Fold, baseline: str, status: Status, reason: str, wall_s: float
 ) -> RunFinished:
     """Return a run's last event; a run that lacks cells, or its baseline, is not complete.
 
@@ -241,7 +243,7 @@ def summary_lines(finished: RunFinished) -> list[tuple[str, str]]:
     return [*lines, (total, "green" if whole else "bold red")]
 
 
-def account_of_sessions(fold: Fold, study: Study) -> Account:
+def account_of_sessions(fold: Fold, study: Study) -> CellCounts:
     """Count the results of the cells of all sessions that were begun.
 
     Args:

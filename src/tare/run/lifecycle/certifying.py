@@ -30,7 +30,7 @@ from tare.hosts.ledger.ledger import ledger_path
 from tare.hosts.lock import host_lock
 from tare.outputs import put_for_user
 from tare.plaintext import plain_line
-from tare.platforms.certificates.model import Case, Certificate, Written, results_of
+from tare.platforms.certificates.model import Case, Certificate, CreatedKind, results_of
 from tare.platforms.certificates.redaction import (
     hidden,
     plain_options,
@@ -229,7 +229,7 @@ def list_steps(request: CertifyRequest) -> Iterator[str]:
     )
 
 
-def _written(request: CertifyRequest) -> list[Written]:
+def _written(request: CertifyRequest) -> list[CreatedKind]:
     stated = list(request.platform.writes(request.options))
     if _has_bare(request):
         bare = installed().platforms[BARE]
@@ -237,7 +237,7 @@ def _written(request: CertifyRequest) -> list[Written]:
         # The baseline is the host itself.
         stated += [each for each in bare.writes(bare.options()) if each.kind not in kinds]
     return [
-        Written(kind=each.kind, call=each.call, undone=each.undone, where=each.where)
+        CreatedKind(kind=each.kind, call=each.call, undone=each.undone, where=each.where)
         for each in stated
     ]
 
@@ -378,7 +378,7 @@ def _certificate(
     kinds = {each.kind for each in stated}
     writes = [
         *(each.model_copy(update={"noted": noted[each.kind]}) for each in stated),
-        *(Written(kind=kind, noted=many) for kind, many in noted.items() if kind not in kinds),
+        *(CreatedKind(kind=kind, noted=many) for kind, many in noted.items() if kind not in kinds),
     ]
     agent = agent_identity(agent_path())
     parts: dict[str, Any] = {
@@ -405,7 +405,7 @@ def _certificate(
         events=clean["events"],
         declared=clean["declared"],
         found=clean["found"],
-        writes=[Written.model_validate(each) for each in clean["writes"]],
+        writes=[CreatedKind.model_validate(each) for each in clean["writes"]],
         leftovers=clean["leftovers"],
     )
     return Certificate(**clean, figures=request.figures, results=results)

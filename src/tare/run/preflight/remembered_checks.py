@@ -32,7 +32,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
-class Found:
+class CheckResult:
     """The result of one check.
 
     Args:
@@ -60,7 +60,7 @@ class RememberedHost:
     boot: str
     cpus: HostCpus
     hypervisor: str = ""
-    arms: Mapping[str, Found] = field(default_factory=dict)
+    arms: Mapping[str, CheckResult] = field(default_factory=dict)
 
 
 _FORM = TypeAdapter(RememberedHost)
@@ -118,7 +118,7 @@ def keep(host: PlannedHost, answers: Mapping[str, Verdict]) -> None:
     cpus = replace(host.cpus, measured=(), housekeeping=())
     known = recall(host.name) or RememberedHost(now, AFAR, cpus)
     lately = {key: found for key, found in known.arms.items() if now - found.at < KEPT_DAYS * 86400}
-    new = {key: Found(verdict, now) for key, verdict in answers.items()}
+    new = {key: CheckResult(verdict, now) for key, verdict in answers.items()}
     _write(
         _file(host.name),
         replace(

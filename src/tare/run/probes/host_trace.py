@@ -14,7 +14,7 @@ from tare.events.cell_facts import ClockPlace, TraceClock, TraceFacts
 from tare.events.host_schedule import SERIES
 from tare.hosts.trace.recorder import HostRecorder, NoTracing, Recording, host_recorder
 from tare.hosts.trace.threads import (
-    Throttled,
+    QuotaStops,
     allowed_cpus,
     quota_files,
     quota_of,
@@ -109,7 +109,7 @@ class HostTrace(HostSide):
     _threads: tuple[int, ...] = ()
     _names: dict[int, dict[str, str]] = field(default_factory=dict)
     _quota: tuple[Path, ...] = ()
-    _throttled: Throttled = field(default_factory=lambda: Throttled(0, 0.0))
+    _throttled: QuotaStops = field(default_factory=lambda: QuotaStops(0, 0.0))
     _steal: float = 0.0
     _limited: bool = False
     _refused: str = ""

@@ -29,7 +29,7 @@ SAME_S = 60.0
 
 
 @dataclass(frozen=True)
-class Look:
+class BootCheck:
     """The result of a look at one boot.
 
     Args:
@@ -43,7 +43,7 @@ class Look:
     booted: str = ""
 
 
-async def look(study: Study, boot: str) -> Look:
+async def look(study: Study, boot: str) -> BootCheck:
     """Check whether a boot is up.
 
     This locks no host, and stores none of the results of its checks.
@@ -57,10 +57,10 @@ async def look(study: Study, boot: str) -> Look:
         async with inspection_setup(part) as setup:
             return await _looked(setup, part)
     except TareError as error:
-        return Look(False, error.message)
+        return BootCheck(False, error.message)
 
 
-async def _looked(setup: RunSetup, part: Study) -> Look:
+async def _looked(setup: RunSetup, part: Study) -> BootCheck:
     verdicts = await check_arms(setup, part, remembered=False)
     asked: dict[tuple[str, str], Presence] = {}
     there: list[Presence] = []
@@ -72,9 +72,9 @@ async def _looked(setup: RunSetup, part: Study) -> Look:
         else:
             there.append(found)
     if not there:
-        return Look(False, "; ".join(f"{', '.join(of)}: {why}" for why, of in absent.items()))
+        return BootCheck(False, "; ".join(f"{', '.join(of)}: {why}" for why, of in absent.items()))
     words = {*boot_words(there), *_hosts_boots(setup, part)}
-    return Look(True, booted=canonical_boot(words))
+    return BootCheck(True, booted=canonical_boot(words))
 
 
 async def _presence(

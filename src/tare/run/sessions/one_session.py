@@ -146,7 +146,7 @@ async def measure(
         )
     )
     _record(log, given, ready)
-    blocks = Blocks(given, setup.say, setup.strict, session, ready.plan, log)
+    blocks = SessionBlocks(given, setup.say, setup.strict, session, ready.plan, log)
     part = RunPart(None, blocks.given(), lambda: account_of_sessions(given.fold, given.study))
     execution = Execution(
         setup, ready.part, ready.plan, ready.prepared, given.folder, log, given.run, given.fold,
@@ -277,7 +277,7 @@ def _record(log: EventLog, given: SessionContext, ready: _Ready) -> None:
     )
 
 
-class Blocks:
+class SessionBlocks:
     """The blocks of a session, assigned one after another.
 
     Args:

@@ -27,7 +27,7 @@ from tare.run.lifecycle.session import run_session
 from tare.run.lifecycle.setup import Decide, Decision
 from tare.run.lifecycle.versions import run_versions
 from tare.run.sessions.agenda_text import agenda_of, described, deviation, swap
-from tare.run.sessions.boot_state import Look, boots_by_itself, canonical_boot, look
+from tare.run.sessions.boot_state import BootCheck, boots_by_itself, canonical_boot, look
 from tare.run.sessions.one_session import Ended, SessionContext, measure
 from tare.study.model.sessions import part_of
 from tare.units import format_duration
@@ -192,7 +192,7 @@ class RunInSessions:
             if block <= ended.get(arm, block)
         )
 
-    async def _next(self) -> tuple[Session, Look] | Waiting:
+    async def _next(self) -> tuple[Session, BootCheck] | Waiting:
         """Return the session to measure now; or, if none is up, the boot to wait for."""
         left = agenda_of(self.study).left(self.fold.sessions.done)
         was_away, announced = False, False
@@ -222,16 +222,16 @@ class RunInSessions:
         """Return whether a session has the same boot as the last one, and so needs a reboot."""
         return self._last is not None and self._last.boot == session.boot
 
-    def _is_rebooted(self, session: Session, seen: Look, *, was_away: bool) -> bool:
+    def _is_rebooted(self, session: Session, seen: BootCheck, *, was_away: bool) -> bool:
         if not self._is_again(session) or was_away or boots_by_itself(self.study, session.boot):
             return True
         before = self._previous_boot_text(session.boot)
         return bool(seen.booted and before and seen.booted != before)
 
-    def _with_known_boot(self, seen: Look) -> Look:
+    def _with_known_boot(self, seen: BootCheck) -> BootCheck:
         """Return a look with the boot as earlier sessions recorded it, if it is the same."""
         goes = [go.booted for each in self.fold.sessions.begun.values() for go in each.goes]
-        return Look(seen.up, seen.why, canonical_boot(seen.booted.split(), goes))
+        return BootCheck(seen.up, seen.why, canonical_boot(seen.booted.split(), goes))
 
     def _previous_boot_text(self, boot: str) -> str:
         """Return what distinguished the last session's boot; empty if nothing did."""
@@ -255,7 +255,7 @@ class RunInSessions:
 
     # One session
 
-    async def _measured(self, session: Session, seen: Look) -> RunFinished | Ended:
+    async def _measured(self, session: Session, seen: BootCheck) -> RunFinished | Ended:
         agenda = agenda_of(self.study)
         planned = agenda.left(self.fold.sessions.done)[0]
         self._announce_session(session, planned, seen)
@@ -283,7 +283,7 @@ class RunInSessions:
             strictly = replace(setup, strict=self.strict)
             return await measure(given, strictly, session, planned, seen.booted)
 
-    def _announce_session(self, session: Session, planned: Session, seen: Look) -> None:
+    def _announce_session(self, session: Session, planned: Session, seen: BootCheck) -> None:
         total = len(agenda_of(self.study).sessions)
         self.say(f"session {session.number} of {total}: {described(session)}")
         if words := deviation(session, planned):

@@ -217,7 +217,7 @@ class Clustered(Topology):
         return await running.run(barrier=work.barrier, on_progress=work.on_progress)
 
 
-class Missing(Topology):
+class MissingTopology(Topology):
     """A topology that the machines of a batch do not form."""
 
     def __init__(self, subject: Machine, name: TopologyName) -> None:

@@ -15,14 +15,14 @@ from tare.agent.client import Outcome
 from tare.errors import TareError, WorkloadFault
 from tare.platforms.linux.network import Tracked
 from tare.platforms.linux.network import warnings as lost_by_tracking
-from tare.workloads.network.ends import ORIGIN_PORT, ProxiedEnds, Stage, Through
+from tare.workloads.network.ends import ORIGIN_PORT, ProxiedEnds, ProxiedTraffic, Stage
 from tare.workloads.values import finite, shortened
 
 if TYPE_CHECKING:
     from tare.agent.barrier import Barrier
     from tare.agent.client import AgentClient, LoadHandle, ProgressCallback
     from tare.agent.series import Series
-    from tare.platforms.contract import Below, CpuAccounting, Machine
+    from tare.platforms.contract import CpuAccounting, HypervisorAccounting, Machine
     from tare.platforms.linux.network import Network
     from tare.run.cells.duet import Turns
     from tare.run.probes.host_counters import HostSampler
@@ -198,7 +198,7 @@ class ProxiedMachines:
         after = None if before is None else await self.network.tracked()
         return {} if before is None or after is None else {"tracked": after.since(before)}
 
-    async def _version(self, through: Through) -> str:
+    async def _version(self, through: ProxiedTraffic) -> str:
         """Return the version and build that the server in the machine reports."""
         request = {"steps": [{"argv": list(through.version)}]}
         outcome = await self.subject.agent.run("program", request, deadline_s=VERSION_S)
@@ -222,7 +222,7 @@ Address = tuple[str, int, tuple[str, ...], str]
 @dataclass
 class _LoadSearch:
     machines: ProxiedMachines
-    through: Through
+    through: ProxiedTraffic
     host: AgentClient | None
     barrier: Barrier
     on_progress: ProgressCallback
@@ -408,7 +408,7 @@ def _warnings(done: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def cpu_shares_below(below: Below, account: Mapping[str, Any]) -> dict[str, Any]:
+def cpu_shares_below(below: HypervisorAccounting, account: Mapping[str, Any]) -> dict[str, Any]:
     """Return who used the CPUs over a period, according to the hypervisor below the host's kernel.
 
     Args:
@@ -441,7 +441,9 @@ def cpu_shares_below(below: Below, account: Mapping[str, Any]) -> dict[str, Any]
     }
 
 
-def _looks(below: Below, account: Mapping[str, Any]) -> list[tuple[CpuAccounting, float]]:
+def _looks(
+    below: HypervisorAccounting, account: Mapping[str, Any]
+) -> list[tuple[CpuAccounting, float]]:
     printed = account.get("printed")
     try:
         looks = [(str(each["text"]), finite(each["at_s"], "at_s")) for each in printed or ()]

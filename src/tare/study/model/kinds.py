@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tare.study.planning.placement import Placement
 
 
-class Kind(Protocol):
+class WorkloadKind(Protocol):
     """The properties of a workload that planning uses: parameters, roles and duration."""
 
     @property
@@ -60,7 +60,7 @@ class Kind(Protocol):
         ...
 
 
-def few_vcpus(spec: WorkloadSpec, point: Mapping[str, Any], kind: Kind, vcpus: int) -> str:
+def few_vcpus(spec: WorkloadSpec, point: Mapping[str, Any], kind: WorkloadKind, vcpus: int) -> str:
     """Return why a machine has too few vCPUs for a workload, or an empty string."""
     needed = kind.vcpus_for(kind.parameters.model_validate(dict(point)))
     if needed <= vcpus:
@@ -69,7 +69,7 @@ def few_vcpus(spec: WorkloadSpec, point: Mapping[str, Any], kind: Kind, vcpus: i
     return f"{spec.workload} {values} needs {needed} vCPUs, not {vcpus}: write `vcpus: {needed}`"
 
 
-def wrong_machines(scenario: Scenario, kind: Kind) -> str:
+def wrong_machines(scenario: Scenario, kind: WorkloadKind) -> str:
     """Return why a workload cannot run with a scenario's machines, or an empty string."""
     on_cluster = kind.topology == "cluster"
     if on_cluster and scenario.cluster is None:
@@ -86,7 +86,7 @@ def with_cpu_notes(
     scenario: Scenario,
     name: str,
     cells: Iterable[Cell],
-    kinds: Mapping[str, Kind],
+    kinds: Mapping[str, WorkloadKind],
     cpus: HostCpus,
     shape: int,
 ) -> Placement:
@@ -123,7 +123,7 @@ def _crowded(
     scenario: Scenario,
     name: str,
     cells: Iterable[Cell],
-    kinds: Mapping[str, Kind],
+    kinds: Mapping[str, WorkloadKind],
     cpus: HostCpus,
 ) -> tuple[str, ...]:
     """Return a note if the subject leaves no CPU to a workload's clients and servers."""

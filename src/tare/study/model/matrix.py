@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from tare.study.model.forms import Slug
-from tare.study.reading.hosting import Part
+from tare.study.reading.hosting import StudyPart
 
 DesignName = Literal["full", "one-at-a-time", "fractional"]
 Levels = list[Any] | dict[str, dict[str, Any]]
 MOST_SETTINGS, MOST_LEVELS, MOST_ARMS = 24, 12, 128
 
 
-class Matrix(Part):
+class Matrix(StudyPart):
     """Settings of one arm, and the combinations of their values that become arms."""
 
     arm: Slug = Field(
@@ -47,7 +47,7 @@ class Matrix(Part):
     )
 
 
-class Setting(Part):
+class Setting(StudyPart):
     """One setting of a design: its levels in words, and the keys that each level sets."""
 
     name: str
@@ -55,7 +55,7 @@ class Setting(Part):
     values: tuple[dict[str, Any], ...]
 
 
-class DesignRun(Part):
+class DesignRun(StudyPart):
     """One combination: its arm, the level of each setting, and whether it is outside the core."""
 
     arm: str
@@ -63,7 +63,7 @@ class DesignRun(Part):
     alone: bool
 
 
-class Design(Part):
+class Design(StudyPart):
     """A matrix as planned.
 
     The core is the full or fractional part. Runs outside it change one setting each.

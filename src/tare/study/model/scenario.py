@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from tare.study.model.forms import Absolute
 from tare.study.model.shape import MOST_VCPUS, Memory, Vcpus, subject_vcpus
-from tare.study.reading.hosting import Part
+from tare.study.reading.hosting import StudyPart
 from tare.units import Rate, Size
 
 MOST_SLAVES = 16
@@ -16,7 +16,7 @@ Where = Literal["any", "same", "other", "sibling", "other-node"]
 """Where a neighbour runs relative to the subject."""
 
 
-class Subject(Part):
+class Subject(StudyPart):
     """The measured machine's CPUs."""
 
     cpus: Literal["any", "pinned"] = Field(
@@ -41,7 +41,7 @@ def _count(value: object) -> object:
     return value
 
 
-class Neighbours(Part):
+class Neighbours(StudyPart):
     """Machines that load the host while the subject measures."""
 
     load: str = Field(
@@ -69,7 +69,7 @@ class Neighbours(Part):
     )
 
 
-class Companion(Part):
+class Companion(StudyPart):
     """An additional machine of the arm, which a workload uses."""
 
     cpus: Where = Field(
@@ -88,7 +88,7 @@ class Companion(Part):
     )
 
 
-class Cluster(Part):
+class Cluster(StudyPart):
     """Machines of the arm that form one Hadoop cluster.
 
     The subject is its master: it holds the file names, schedules the work, and submits the jobs.
@@ -184,7 +184,7 @@ class Cluster(Part):
         return tuple(f"slave-{number}" for number in range(first, self.slaves + 1))
 
 
-class Scenario(Part):
+class Scenario(StudyPart):
     """Roles placed on the host's CPUs."""
 
     summary: str = Field("", description="The scenario's purpose, shown in the report.")

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from tare.study.reading.hosting import Part
+from tare.study.reading.hosting import StudyPart
 from tare.units import Size, format_size
 
 LEAST_MEMORY = 32 << 20
@@ -39,7 +39,7 @@ def _disk_or_none(value: int) -> int:
     return value
 
 
-class Shape(Part):
+class Shape(StudyPart):
     """The size of a machine."""
 
     vcpus: int = Field(1, ge=1, le=MOST_VCPUS, description="Number of virtual CPUs.")

@@ -37,7 +37,7 @@ from tare.study.planning.guest_kernels import GENERAL, HOST
 from tare.study.planning.session_plan import Sessions, odd_rounds, with_as_many
 from tare.study.planning.spreading import Spreadable
 from tare.study.reading.checking import shown, suggestion
-from tare.study.reading.hosting import CpuKeys, HostSpec, LabSpec, Part, or_list_of_names
+from tare.study.reading.hosting import CpuKeys, HostSpec, LabSpec, StudyPart, or_list_of_names
 from tare.units import Confidence, Duration
 
 
@@ -108,7 +108,7 @@ def _as_tuple(value: object) -> object:
 ProbeNames = Annotated[tuple[Slug, ...], BeforeValidator(_as_tuple)]
 
 
-class NoiseGate(Part):
+class NoiseGate(StudyPart):
     """How the noise of the hosts is measured before a study with real-time workloads."""
 
     duration: Duration = Field(
@@ -131,7 +131,7 @@ class NoiseGate(Part):
         return 2 * self.duration
 
 
-class ArmFrame(Part):
+class ArmFrame(StudyPart):
     """The keys of every arm, whatever its platform."""
 
     platform: str = Field(description="The platform that runs the arm's machines.")
@@ -189,7 +189,7 @@ class Arm(ArmFrame):
         return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
 
 
-class WorkloadSpec(Part):
+class WorkloadSpec(StudyPart):
     """A workload to measure, with one or several sets of parameters."""
 
     workload: str = Field(

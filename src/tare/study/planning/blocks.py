@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from tare.study.reading.hosting import Part
+from tare.study.reading.hosting import StudyPart
 from tare.units import Duration
 
 FEWEST_BLOCKS_FOR_A_VERDICT = 6
@@ -19,7 +19,7 @@ MOST_BLOCKS = 30
 SMOKE_RUN = "a smoke run of 1 block: it shows whether everything works, and gives no verdict"
 
 
-class Blocks(Part):
+class Blocks(StudyPart):
     """The number of blocks: between ``least`` and ``most``, until results are precise enough."""
 
     least: int = Field(

@@ -15,7 +15,7 @@ from tare.study.planning.host_cpus import HostCpus
 from tare.study.planning.placement import chosen_cpus
 
 if TYPE_CHECKING:
-    from tare.study.model.kinds import Kind
+    from tare.study.model.kinds import WorkloadKind
     from tare.study.model.scenario import Scenario
     from tare.study.model.study import Arm
     from tare.study.reading.yamltext import Path
@@ -76,7 +76,7 @@ def faults_of_two(
 
 
 def paired(
-    batches: Sequence[Batch], cpus: HostCpus, kinds: Mapping[str, Kind]
+    batches: Sequence[Batch], cpus: HostCpus, kinds: Mapping[str, WorkloadKind]
 ) -> tuple[list[Batch], list[Left]]:
     """Place the two arms of each scenario side by side; work without a partner is left out.
 
@@ -129,7 +129,7 @@ def in_both(two: Sequence[Batch], why: str) -> tuple[list[Batch], list[Left]]:
 
 
 def _cores(
-    two: Sequence[Batch], cpus: HostCpus, kinds: Mapping[str, Kind]
+    two: Sequence[Batch], cpus: HostCpus, kinds: Mapping[str, WorkloadKind]
 ) -> tuple[tuple[tuple[int, ...], ...], str]:
     """Return the CPUs of each with an explanation, or none with the reason."""
     if len(two) != ARMS:
@@ -172,7 +172,7 @@ def _cores(
     )
 
 
-def needed_by(kind: Kind, cell: Cell) -> frozenset[str]:
+def needed_by(kind: WorkloadKind, cell: Cell) -> frozenset[str]:
     """Return what a cell's parameters need from its machine."""
     return kind.needs_for(kind.parameters.model_validate(dict(cell.parameters)))
 

@@ -9,7 +9,7 @@ from tare.study.model.notes import BEYOND_MEMORY
 from tare.units import format_size
 
 if TYPE_CHECKING:
-    from tare.study.model.kinds import Kind
+    from tare.study.model.kinds import WorkloadKind
     from tare.study.model.scenario import Scenario
     from tare.study.model.study import Study
     from tare.study.planning.cells import Batch
@@ -59,7 +59,10 @@ def held_at_once(study: Study, arm: str) -> tuple[int, ...]:
 
 
 def cached_beyond(
-    study: Study, batches: Iterable[Batch], why: Mapping[str, str], kinds: Mapping[str, Kind]
+    study: Study,
+    batches: Iterable[Batch],
+    why: Mapping[str, str],
+    kinds: Mapping[str, WorkloadKind],
 ) -> tuple[str, ...]:
     """Return which arms may cache more of their files than their shape's memory holds.
 
@@ -86,7 +89,7 @@ def cached_beyond(
     )
 
 
-def _uses_disk(batch: Batch, kinds: Mapping[str, Kind]) -> bool:
+def _uses_disk(batch: Batch, kinds: Mapping[str, WorkloadKind]) -> bool:
     """Return whether a workload or a neighbour's load of a batch uses a machine's own disk."""
     carried = [(cell.kind, cell.parameters) for cell in batch.cells]
     carried += [(each.load, each.parameters) for each in batch.placement.neighbours]

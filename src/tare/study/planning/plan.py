@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pydantic import BaseModel
 
 from tare.errors import InputError
-from tare.study.model.kinds import Kind, few_vcpus, with_cpu_notes, wrong_machines
+from tare.study.model.kinds import WorkloadKind, few_vcpus, with_cpu_notes, wrong_machines
 from tare.study.model.knobs import lacking_knobs, starved_host
 from tare.study.model.notes import (
     live_toolbox_notes,
@@ -320,7 +320,7 @@ def make_plan(
     seed: int,
     facts: Mapping[str, ArmFacts],
     hosts: Mapping[str, HostFacts],
-    kinds: Mapping[str, Kind],
+    kinds: Mapping[str, WorkloadKind],
 ) -> Plan:
     """Plan a study for its hosts; what cannot run is skipped with its reason.
 
@@ -391,7 +391,7 @@ def make_plan(
     )
 
 
-def _noise_s(study: Study, arms: Iterable[str], kinds: Mapping[str, Kind]) -> float:
+def _noise_s(study: Study, arms: Iterable[str], kinds: Mapping[str, WorkloadKind]) -> float:
     """Return the seconds in which the noise of the arms' hosts is measured, one after another."""
     if not any(kinds[spec.workload].realtime for spec in study.workloads.values()):
         return 0.0
@@ -403,7 +403,7 @@ def _noise_s(study: Study, arms: Iterable[str], kinds: Mapping[str, Kind]) -> fl
 
 
 def _kernel_choice(
-    study: Study, facts: Mapping[str, ArmFacts], kinds: Mapping[str, Kind]
+    study: Study, facts: Mapping[str, ArmFacts], kinds: Mapping[str, WorkloadKind]
 ) -> KernelChoice:
     unnamed = {
         arm: facts[arm] for arm in study.arms if facts[arm].usable and not study.kernel_of(arm)
@@ -489,7 +489,7 @@ def _batch(
     name: str,
     facts: ArmFacts,
     cpus: HostCpus,
-    kinds: Mapping[str, Kind],
+    kinds: Mapping[str, WorkloadKind],
 ) -> Batch | Skip:
     scenario = study.scenarios[name]
     if (scenario.neighbours or scenario.roles) and not facts.neighbours:
@@ -539,7 +539,7 @@ def _batch(
 
 
 def _skipped_workloads(
-    study: Study, arm: str, kinds: Mapping[str, Kind], cpus: HostCpus
+    study: Study, arm: str, kinds: Mapping[str, WorkloadKind], cpus: HostCpus
 ) -> list[Skip]:
     """Return what the machines of a scenario are not made for: in number, or in vCPUs."""
     found: list[Skip] = []
@@ -563,7 +563,7 @@ def _cells(
     label: str,
     spec: WorkloadSpec,
     facts: ArmFacts,
-    kind: Kind,
+    kind: WorkloadKind,
     made: Scenario,
 ) -> Iterator[Cell]:
     for point in spec.points:

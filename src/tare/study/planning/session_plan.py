@@ -16,7 +16,7 @@ from pydantic import Field
 from tare.study.model.forms import Slug
 from tare.study.planning.arm_order import williams
 from tare.study.planning.blocks import LEAST_BLOCKS, Blocks
-from tare.study.reading.hosting import Part
+from tare.study.reading.hosting import StudyPart
 from tare.units import Duration
 
 THERE_AND_BACK = 2
@@ -26,7 +26,7 @@ THERE_AND_BACK = 2
 LEAST_BOOTS = 2
 
 
-class SessionBoot(Part):
+class SessionBoot(StudyPart):
     """One way to boot the computer, and the arms that are measured then."""
 
     arms: list[Slug] = Field(
@@ -44,7 +44,7 @@ class SessionBoot(Part):
     )
 
 
-class Sessions(Part):
+class Sessions(StudyPart):
     """One computer that is booted by hand in several ways in turn: disks, sticks, menu entries."""
 
     computer: str = Field(

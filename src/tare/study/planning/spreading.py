@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from tare.study.reading.hosting import Part
+from tare.study.reading.hosting import StudyPart
 
 WAYS = ("replicate", "split")
 
@@ -19,10 +19,10 @@ def _allow_word(schema: dict[str, Any]) -> None:
     schema["enum"] = list(WAYS)
 
 
-class Spread(Part):
+class Spread(StudyPart):
     """How the hosts of a cluster share a study."""
 
-    model_config = Part.model_config | {"json_schema_extra": _allow_word}
+    model_config = StudyPart.model_config | {"json_schema_extra": _allow_word}
 
     how: Literal["replicate", "split"] = Field(
         description="`replicate`: each host measures all blocks; `split`: equal hosts share them."
@@ -42,7 +42,7 @@ class Spread(Part):
         return data
 
 
-class Spreadable(Part):
+class Spreadable(StudyPart):
     """The keys of a study about the hosts that share it."""
 
     spread: Spread | None = Field(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tare.study.planning.duets import ARMS, Left, duet_faults, faults_of_two, in_both, needed_by
 
 if TYPE_CHECKING:
-    from tare.study.model.kinds import Kind
+    from tare.study.model.kinds import WorkloadKind
     from tare.study.model.scenario import Scenario
     from tare.study.model.study import Arm
     from tare.study.planning.blocks import Blocks
@@ -63,7 +63,7 @@ def turn_faults(
 
 
 def by_turns(
-    batches: Sequence[Batch], kinds: Mapping[str, Kind], ported: Set[str]
+    batches: Sequence[Batch], kinds: Mapping[str, WorkloadKind], ported: Set[str]
 ) -> tuple[list[Batch], list[Left]]:
     """Return the batches of arms that work in turns; work without a partner is left out.
 
@@ -94,7 +94,7 @@ def by_turns(
 
 
 def _without_servers(
-    two: Sequence[Batch], kinds: Mapping[str, Kind]
+    two: Sequence[Batch], kinds: Mapping[str, WorkloadKind]
 ) -> tuple[list[Batch], list[Left]]:
     """Leave out network servers, because the machines of both arms have the same ports."""
     kept: list[Batch] = []

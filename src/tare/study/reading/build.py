@@ -17,8 +17,8 @@ from tare.study.model.study import Arm, ArmFrame, Catalog, Study, StudyFrame, Wo
 from tare.study.planning.release_arms import release_faults
 from tare.study.planning.turns import faults_at_once
 from tare.study.reading.checking import (
-    Findings,
     KeyStyle,
+    StudyErrors,
     checked,
     known_keys,
     message_of,
@@ -38,7 +38,7 @@ _PARTS = ("arms", "scenarios", "workloads")
 
 
 def build_study(
-    data: Mapping[str, Any], catalog: Catalog, style: KeyStyle, findings: Findings
+    data: Mapping[str, Any], catalog: Catalog, style: KeyStyle, findings: StudyErrors
 ) -> Study | None:
     """Build a study from plain data.
 
@@ -55,7 +55,7 @@ def build_study(
 
 
 class _Builder:
-    def __init__(self, catalog: Catalog, style: KeyStyle, findings: Findings) -> None:
+    def __init__(self, catalog: Catalog, style: KeyStyle, findings: StudyErrors) -> None:
         self._catalog = catalog
         self._style = style
         self._findings = findings
@@ -181,7 +181,7 @@ class _Builder:
             )
             return {}
 
-        def build(name: str, raw: Mapping[str, Any], findings: Findings) -> Arm | None:
+        def build(name: str, raw: Mapping[str, Any], findings: StudyErrors) -> Arm | None:
             return self._arm(name, raw, frame.shape, findings)
 
         written = {name: raw for name, raw in section.items() if isinstance(raw, Mapping)}
@@ -211,7 +211,7 @@ class _Builder:
         return found.options
 
     def _arm(
-        self, name: str, raw: Mapping[str, Any], shape: Shape, findings: Findings
+        self, name: str, raw: Mapping[str, Any], shape: Shape, findings: StudyErrors
     ) -> Arm | None:
         path: Path = ("arms", name)
         platform = raw.get("platform")
@@ -262,7 +262,7 @@ class _Builder:
         if raw.get("platform", theirs) != theirs:
             self._report_difference(name, target, "platform", raw["platform"], theirs)
             return None
-        own = Findings()
+        own = StudyErrors()
         twin = self._arm(name, {**written[target], **raw}, shape, own)
         for (found, message), at_key in own.found.items():
             # Errors of the other arm are reported there.
@@ -431,7 +431,7 @@ class _Builder:
         places: Mapping[str, Path],
         path: Path,
     ) -> BaseModel | None:
-        found = Findings()
+        found = StudyErrors()
         point = checked(model, values, (), KeyStyle(kebab=False, folder=self._style.folder), found)
         for where, message in found.found:
             head, rest = (str(where[0]), where[1:]) if where else ("", ())

@@ -69,7 +69,7 @@ NONE = Changes()
 
 
 @dataclass
-class Changed:
+class ChangedStudy:
     """A study's plain data with changes, and the option that made each.
 
     Args:
@@ -93,14 +93,14 @@ class Changed:
         return below[-1] if below else ""
 
 
-def change(data: Mapping[str, Any], changes: Changes) -> Changed:
+def change(data: Mapping[str, Any], changes: Changes) -> ChangedStudy:
     """Return a study's plain data with ``changes``; the result is checked later, like the file.
 
     Args:
         data: The file's mapping; it is not modified.
         changes: The changes to make.
     """
-    changed = Changed(deepcopy(dict(data)))
+    changed = ChangedStudy(deepcopy(dict(data)))
     if changes.host:
         _move(changed, changes.host)
     if changes.blocks is not None:
@@ -120,7 +120,7 @@ def change(data: Mapping[str, Any], changes: Changes) -> Changed:
     return changed
 
 
-def _move(changed: Changed, host: str) -> None:
+def _move(changed: ChangedStudy, host: str) -> None:
     """Move all arms to one host, whatever hosts the study names."""
     changed.data.pop("hosts", None)
     for arm in _named(changed, "arms").values():
@@ -130,7 +130,7 @@ def _move(changed: Changed, host: str) -> None:
     changed.options["host",] = f"--host {host}"
 
 
-def _choose_cpus(changed: Changed, key: str, words: str) -> None:
+def _choose_cpus(changed: ChangedStudy, key: str, words: str) -> None:
     """Make all hosts that the study describes use these CPUs."""
     hosts = changed.data.get("hosts")
     each = list(hosts.values()) if isinstance(hosts, dict) else []
@@ -147,7 +147,7 @@ def _choose_cpus(changed: Changed, key: str, words: str) -> None:
 # One value
 
 
-def _set(changed: Changed, text: str) -> None:
+def _set(changed: ChangedStudy, text: str) -> None:
     option = f"--set {text}"
     key, equals, value = text.partition("=")
     path = path_of(key.strip(), changed.data)
@@ -198,7 +198,7 @@ def _first_name(key: str, here: Any) -> str:
     return max(known, key=len) if known else re.split(r"[.\[]", key, maxsplit=1)[0]
 
 
-def _write(changed: Changed, path: Path, value: Any, option: str) -> None:
+def _write(changed: ChangedStudy, path: Path, value: Any, option: str) -> None:
     """Write a value at ``path``, creating mappings on the way."""
     here: Any = changed.data
     for end, part in enumerate(path, start=1):
@@ -250,12 +250,12 @@ def _unnamed(data: Mapping[str, Any], here: Mapping[str, Any], path: Path) -> st
 # Some of the names
 
 
-def _named(changed: Changed, section: str) -> dict[str, Any]:
+def _named(changed: ChangedStudy, section: str) -> dict[str, Any]:
     found = changed.data.get(section)
     return found if isinstance(found, dict) else {}
 
 
-def _keep(changed: Changed, section: str, wanted: Iterable[str]) -> None:
+def _keep(changed: ChangedStudy, section: str, wanted: Iterable[str]) -> None:
     """Keep only the wanted names of a section, and report names that do not exist."""
     known = _named(changed, section)
     for name in wanted:
@@ -268,7 +268,7 @@ def _keep(changed: Changed, section: str, wanted: Iterable[str]) -> None:
         changed.data[section] = {name: value for name, value in known.items() if name in kept}
 
 
-def _keep_arms(changed: Changed, wanted: tuple[str, ...]) -> None:
+def _keep_arms(changed: ChangedStudy, wanted: tuple[str, ...]) -> None:
     known = _named(changed, "arms")
     matrices = _named(changed, "matrix")
     named = {name: matrices[name] for name in wanted if name in matrices and name not in known}
@@ -287,7 +287,9 @@ def _keep_arms(changed: Changed, wanted: tuple[str, ...]) -> None:
     changed.data = without_arms(changed.data, set(known) - set(kept))
 
 
-def _keep_scenarios(changed: Changed, wanted: tuple[str, ...], asked_for: tuple[str, ...]) -> None:
+def _keep_scenarios(
+    changed: ChangedStudy, wanted: tuple[str, ...], asked_for: tuple[str, ...]
+) -> None:
     named = _named(changed, "scenarios") or {ALONE: {}}
     changed.data["scenarios"] = named
     _keep(changed, "scenarios", wanted)

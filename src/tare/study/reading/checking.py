@@ -23,7 +23,7 @@ M = TypeVar("M", bound=BaseModel)
 SEQUENCES = (list, tuple, set, frozenset)
 
 
-class Findings:
+class StudyErrors:
     """The errors so far: message, path in the file, and whether the key itself is meant."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ def known_keys(
     data: Mapping[str, Any],
     path: Path,
     style: KeyStyle,
-    findings: Findings,
+    findings: StudyErrors,
     *,
     without: Iterable[str] = (),
     instead: Mapping[str, str] = MappingProxyType({}),
@@ -100,7 +100,7 @@ def _unknown(key: str, known: Iterable[str]) -> str:
     return "unknown key" + suggestion(key, known)
 
 
-def _inner(annotation: Any, value: Any, path: Path, style: KeyStyle, findings: Findings) -> Any:
+def _inner(annotation: Any, value: Any, path: Path, style: KeyStyle, findings: StudyErrors) -> Any:
     model = model_in(annotation)
     if model is None:
         named = named_model_in(annotation)
@@ -152,7 +152,7 @@ def _is_sequence(annotation: Any) -> bool:
 
 
 def checked(
-    model: type[M], data: Mapping[str, Any], path: Path, style: KeyStyle, findings: Findings
+    model: type[M], data: Mapping[str, Any], path: Path, style: KeyStyle, findings: StudyErrors
 ) -> M | None:
     """Validate field names and plain values strictly; return None if there are problems."""
     try:

@@ -25,7 +25,7 @@ ALWAYS = ("local", "lab")
 """The names of hosts that always exist: this computer, and an emulated one."""
 
 
-class Part(BaseModel):
+class StudyPart(BaseModel):
     """Base of all parts of a study: immutable data that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
@@ -46,7 +46,7 @@ def _allow_words(*words: str) -> Any:
     return change
 
 
-class GrubEntry(Part):
+class GrubEntry(StudyPart):
     """One entry of a host's boot menu."""
 
     entry: str = Field(
@@ -58,7 +58,7 @@ class GrubEntry(Part):
     )
 
 
-class Boot(Part):
+class Boot(StudyPart):
     """The boot menu's entry for each hypervisor."""
 
     none: GrubEntry | None = Field(
@@ -124,7 +124,7 @@ def or_list_of_names(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [{"type": "array", "items": {"type": "string"}, "minItems": 1}, mapping]
 
 
-class Login(Part):
+class Login(StudyPart):
     """How to log in to a computer over SSH, and where its secrets are; it holds no secrets."""
 
     user: str | None = Field(
@@ -186,7 +186,7 @@ class Login(Part):
         return self
 
 
-class CpuKeys(Part):
+class CpuKeys(StudyPart):
     """The CPUs of a host to use, in a study and in a host's description."""
 
     cpus: CpuWords | None = Field(
@@ -221,7 +221,7 @@ def _allow_ipmi(schema: dict[str, Any]) -> None:
     _allow_words("ipmi")(schema)
 
 
-class BmcSpec(Part):
+class BmcSpec(StudyPart):
     """How to read a computer's power from its management controller (BMC); it holds no secrets.
 
     `ipmi` means `{ipmi: host}`.
@@ -374,7 +374,7 @@ LABS: Mapping[str, Mapping[str, Any]] = {
 """Short forms of a lab's keys."""
 
 
-class LabSpec(Part):
+class LabSpec(StudyPart):
     """The emulated computer of `host: lab`; a word is a short form.
 
     `deterministic` sets only that key; `large` means 4 CPUs and 8 GiB, enough for arms of four

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.errors import InputError
-from tare.study.reading.checking import Findings, KeyStyle, checked, known_keys
+from tare.study.reading.checking import KeyStyle, StudyErrors, checked, known_keys
 from tare.study.reading.hosting import ALWAYS, HostSpec
 from tare.study.reading.yamltext import Problem, Sort, StudyError, parse
 
@@ -86,7 +86,7 @@ def parse_hosts(content: bytes, name: str) -> dict[str, Any]:
         StudyError: Something in it is wrong.
     """
     document = parse(content, name, SORT)
-    findings = Findings()
+    findings = StudyErrors()
     for host, spec in document.data.items():
         if host == HYPERVISORS:
             if spec is not None and not isinstance(spec, Mapping):
@@ -105,7 +105,7 @@ def parse_hosts(content: bytes, name: str) -> dict[str, Any]:
 
 
 def check_host(
-    spec: Any, path: tuple[str | int, ...], style: KeyStyle, findings: Findings
+    spec: Any, path: tuple[str | int, ...], style: KeyStyle, findings: StudyErrors
 ) -> HostSpec | None:
     """Check the description of one host; return None if it is wrong.
 

@@ -12,8 +12,8 @@ from tare.study.planning.baselines import as_stored, with_baselines, without_add
 from tare.study.planning.session_plan import without_arms
 from tare.study.planning.spreading import with_spread_hosts
 from tare.study.reading.build import build_study
-from tare.study.reading.changes import NONE, Changed, Changes, change
-from tare.study.reading.checking import Findings, KeyStyle
+from tare.study.reading.changes import NONE, ChangedStudy, Changes, change
+from tare.study.reading.checking import KeyStyle, StudyErrors
 from tare.study.reading.hosts_file import KnownHosts, hosts_path
 from tare.study.reading.matrices import without_matrices
 from tare.study.reading.named_hosts import name_hosts
@@ -90,8 +90,8 @@ def parse_study(
     known = KnownHosts(hosts_path()) if hosts is None else hosts
     known = known.without(changes.chosen_cpus) if changes.chosen_cpus else known
 
-    def build(data: Mapping[str, Any]) -> tuple[Study | None, Findings]:
-        findings = Findings()
+    def build(data: Mapping[str, Any]) -> tuple[Study | None, StudyErrors]:
+        findings = StudyErrors()
         own, left_out = name_hypervisors(with_spread_hosts(data), known, catalog, findings)
         own = without_arms(without_matrices(own, left_out), left_out)
         style = KeyStyle(kebab=True, folder=folder)
@@ -113,7 +113,7 @@ def parse_study(
 
 
 def _placed(
-    findings: Findings, document: Document, changed: Changed, already: Findings
+    findings: StudyErrors, document: Document, changed: ChangedStudy, already: StudyErrors
 ) -> list[Problem]:
     """Return the problems, each with its option or its place in the file."""
 
@@ -157,7 +157,7 @@ def restore_study(stored: Mapping[str, Any], catalog: Catalog) -> Study:
     Raises:
         InputError: It does not fit this version's catalog.
     """
-    findings = Findings()
+    findings = StudyErrors()
     study = build_study(without_added(stored), catalog, KeyStyle(kebab=False), findings)
     if findings.found or study is None:
         problems = [Problem(message, path) for path, message in findings.found]

@@ -25,11 +25,11 @@ from tare.study.planning.factorial import (
     single_runs,
     smallest_fraction,
 )
-from tare.study.reading.checking import Findings, shown, suggestion
+from tare.study.reading.checking import StudyErrors, shown, suggestion
 from tare.study.reading.yamltext import Path
 
 LONGEST_NAME = 40
-Build = Callable[[str, Mapping[str, Any], Findings], Arm | None]
+Build = Callable[[str, Mapping[str, Any], StudyErrors], Arm | None]
 """Types one arm from its name and plain data."""
 
 
@@ -55,7 +55,7 @@ def arms_of(
     written: Mapping[str, Mapping[str, Any]],
     arms: Mapping[str, Arm | None],
     build: Build,
-    findings: Findings,
+    findings: StudyErrors,
 ) -> Made:
     """Return the arms of all matrices; two matrices share an arm for the same change.
 
@@ -103,7 +103,7 @@ class _Maker:
         written: Mapping[str, Mapping[str, Any]],
         arms: Mapping[str, Arm | None],
         build: Build,
-        findings: Findings,
+        findings: StudyErrors,
         made: dict[str, Arm],
         shared: dict[tuple[str, str], str],
     ) -> None:
@@ -173,7 +173,7 @@ class _Maker:
             return []
         levels = []
         for index, (place, words, keys) in enumerate(_written_levels(path, key, raw)):
-            own = Findings()
+            own = StudyErrors()
             arm = self.build(self.matrix.arm, self._with([keys]), own)
             self._report(own, place, keys)
             if arm is None or own.found:
@@ -190,7 +190,7 @@ class _Maker:
             levels.append(Level(place, keys, words or _words_of(arm, keys)))
         return levels
 
-    def _report(self, own: Findings, place: Path, keys: Mapping[str, Any]) -> None:
+    def _report(self, own: StudyErrors, place: Path, keys: Mapping[str, Any]) -> None:
         """Report the errors of an arm at the value that caused them, once each."""
         for (found, message), at_key in own.found.items():
             below = found[2:]
@@ -285,7 +285,7 @@ class _Maker:
         identity = (self.matrix.arm, json.dumps(plain, sort_keys=True, default=str))
         if identity in self.shared:
             return self.shared[identity]
-        own = Findings()
+        own = StudyErrors()
         arm = self.build(self.matrix.arm, plain, own)
         if arm is None or own.found:
             words = ", ".join(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tare.study.reading.checking import Findings, KeyStyle, shown, suggestion
+from tare.study.reading.checking import KeyStyle, StudyErrors, shown, suggestion
 from tare.study.reading.hosting import ALWAYS
 from tare.study.reading.hosts_file import KnownHosts, check_host
 from tare.study.reading.yamltext import Path
@@ -13,7 +13,7 @@ from tare.study.reading.yamltext import Path
 _FILE = KeyStyle(kebab=True)
 
 
-def name_hosts(data: Mapping[str, Any], known: KnownHosts, findings: Findings) -> dict[str, Any]:
+def name_hosts(data: Mapping[str, Any], known: KnownHosts, findings: StudyErrors) -> dict[str, Any]:
     """Return a study's plain data with every host name replaced by its description.
 
     A study of one host has only ``host``, however it was written. If there are several, ``hosts``
@@ -63,7 +63,7 @@ def name_hosts(data: Mapping[str, Any], known: KnownHosts, findings: Findings) -
 class _Names:
     """The meaning of host names in a study."""
 
-    def __init__(self, data: Mapping[str, Any], known: KnownHosts, findings: Findings) -> None:
+    def __init__(self, data: Mapping[str, Any], known: KnownHosts, findings: StudyErrors) -> None:
         self._data = data
         self._known = known
         self._findings = findings
@@ -188,7 +188,7 @@ def _without_on(arms: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def with_cluster_hosts(data: Mapping[str, Any], findings: Findings) -> Mapping[str, Any]:
+def with_cluster_hosts(data: Mapping[str, Any], findings: StudyErrors) -> Mapping[str, Any]:
     """Return a study's plain data with the study's hosts in clusters that are placed ``apart``.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tare.study.reading.checking import Findings, KeyStyle, checked, known_keys, shown
+from tare.study.reading.checking import KeyStyle, StudyErrors, checked, known_keys, shown
 from tare.study.reading.hosts_file import HYPERVISORS, KnownHosts
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ YOURS = "yours"
 
 
 def name_hypervisors(
-    data: Mapping[str, Any], known: KnownHosts, catalog: Catalog, findings: Findings
+    data: Mapping[str, Any], known: KnownHosts, catalog: Catalog, findings: StudyErrors
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return a study's plain data with the options of the user's named hypervisors.
 
@@ -88,7 +88,7 @@ def _reason(left: Iterable[str], catalog: Catalog) -> str:
 
 
 def _options(
-    platform: str, known: KnownHosts, catalog: Catalog, arm: str, findings: Findings
+    platform: str, known: KnownHosts, catalog: Catalog, arm: str, findings: StudyErrors
 ) -> dict[str, Any] | None:
     """Return the options that the hosts file has for a platform; None if one is wrong."""
     options, wrong = options_named(platform, known, catalog.platforms[platform])
@@ -118,7 +118,7 @@ def options_named(
             f"{where}: must be keys with values, such as {{address: NAME}}, not {shown(written)}"
         )
         return None, (words,)
-    own, style = Findings(), KeyStyle(kebab=True)
+    own, style = StudyErrors(), KeyStyle(kebab=True)
     known_there = known_keys([model], written, (), style, own, instead=model.instead)
     checked(model, known_there, (), style, own)
     # A missing option may be set by the arm, which is checked for it.

@@ -34,7 +34,7 @@ _TITLES = {"the study file": "introduction", "the study": "study"}
 
 
 @dataclass(frozen=True)
-class Row:
+class ReferenceRow:
     """One line of a table of the reference: a key or a metric, and its description."""
 
     key: str
@@ -56,7 +56,7 @@ class Section:
     level: int
     parents: frozenset[str]
     text: list[str] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[ReferenceRow] = field(default_factory=list)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ def sections_of(markdown: str) -> tuple[Section, ...]:
             if not header:
                 header = cells
             elif not set(cells[0]) <= {"-"}:
-                found[-1].rows.append(Row(cells[0].strip("*`"), header, cells))
+                found[-1].rows.append(ReferenceRow(cells[0].strip("*`"), header, cells))
         elif found:
             header = ()
             if not line.startswith("<!--"):
@@ -101,7 +101,7 @@ def sections_of(markdown: str) -> tuple[Section, ...]:
     return tuple(found)
 
 
-def show_row(row: Row) -> str:
+def show_row(row: ReferenceRow) -> str:
     """Return a key, the values it takes, its default, and its meaning, wrapped."""
     columns = dict(zip(row.header[1:], row.cells[1:], strict=False))
     meaning = columns.pop("meaning", "")
@@ -220,7 +220,7 @@ def _fit(section: Section, before: Sequence[str]) -> int:
     return sum(2**place for place, part in enumerate(before) if part in names)
 
 
-def _grouped(rows: Iterable[tuple[Section, Row]]) -> Iterator[str]:
+def _grouped(rows: Iterable[tuple[Section, ReferenceRow]]) -> Iterator[str]:
     alike: dict[str, list[str]] = {}
     for section, row in rows:
         alike.setdefault(show_row(row), []).append(section.title.replace("`", ""))

@@ -27,7 +27,7 @@ _HOW = (
 
 
 @dataclass(frozen=True)
-class Step:
+class PathStep:
     """One step of a path into a JSON document.
 
     Args:
@@ -87,7 +87,7 @@ def matches(text: str, pattern: str) -> bool:
     return bool(polars.Series(_lines(text), dtype=polars.String).str.contains(pattern).any())
 
 
-def steps_of(path: str) -> tuple[Step, ...]:
+def steps_of(path: str) -> tuple[PathStep, ...]:
     """Return the steps of a field's path.
 
     Keys are separated by dots, indices are in brackets. A key in quotes, also in brackets, is taken
@@ -96,7 +96,7 @@ def steps_of(path: str) -> tuple[Step, ...]:
     Raises:
         ValueError: It is not such a path.
     """
-    steps: list[Step] = []
+    steps: list[PathStep] = []
     at = 0
     while at < len(path):
         begins = at == 0
@@ -115,24 +115,24 @@ def steps_of(path: str) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _key(path: str, at: int) -> tuple[Step, int]:
+def _key(path: str, at: int) -> tuple[PathStep, int]:
     if quoted := _QUOTED.match(path, at):
         end = quoted.end()
         if end == len(path) or path[end] in ".[":
-            return Step(key=_unquoted(quoted[0], path, at), quoted=True), end
+            return PathStep(key=_unquoted(quoted[0], path, at), quoted=True), end
     bare = _BARE.match(path, at)
     if bare is None:
         raise _no_path(path, at)
-    return Step(key=bare[0]), bare.end()
+    return PathStep(key=bare[0]), bare.end()
 
 
-def _bracketed(path: str, at: int) -> tuple[Step, int]:
+def _bracketed(path: str, at: int) -> tuple[PathStep, int]:
     if index := _INDEX.match(path, at):
-        return Step(index=int(index[1])), index.end()
+        return PathStep(index=int(index[1])), index.end()
     quoted = _QUOTED.match(path, at + 1)
     if quoted is None or path[quoted.end() : quoted.end() + 1] != "]":
         raise _no_path(path, at)
-    return Step(key=_unquoted(quoted[0], path, at), quoted=True), quoted.end() + 1
+    return PathStep(key=_unquoted(quoted[0], path, at), quoted=True), quoted.end() + 1
 
 
 def _unquoted(text: str, path: str, at: int) -> str:
@@ -177,7 +177,7 @@ def text_by_field(document: Any, path: str) -> str:
     return repr(value)
 
 
-def _follow(value: Any, steps: Sequence[Step], path: str) -> tuple[Any, int]:
+def _follow(value: Any, steps: Sequence[PathStep], path: str) -> tuple[Any, int]:
     """Return what one step, or several keys that are one, lead to, and how many those are."""
     first = steps[0]
     if first.index is not None:

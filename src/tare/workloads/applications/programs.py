@@ -44,7 +44,7 @@ class ApplicationParameters(Parameters):
 
 
 @dataclass(frozen=True)
-class Step:
+class ProgramStep:
     """One program of an application; see the agent's ``program``."""
 
     argv: tuple[str, ...]
@@ -64,8 +64,8 @@ def request_of(
     name: str,
     parameters: ApplicationParameters,
     *,
-    prepare: Sequence[Step],
-    step: Step,
+    prepare: Sequence[ProgramStep],
+    step: ProgramStep,
     output: str,
     clean: Sequence[str],
 ) -> dict[str, Any]:
@@ -129,14 +129,14 @@ class Application(Workload[ApplicationParameters]):
 
     name: str
     summary: str
-    step: Step
+    step: ProgramStep
     output: str
     amount: float
     unit: str
     meaning: str
     run_s: float
     memory: int = 256 * MIB
-    prepare: tuple[Step, ...] = ()
+    prepare: tuple[ProgramStep, ...] = ()
     parameters = ApplicationParameters
     needs = frozenset({"toolbox"})
     carried_out_by = "program"
@@ -182,7 +182,7 @@ PROGRAMS: tuple[Application, ...] = (
     Application(
         "gnugo",
         "GNU Go plays both sides of a fixed opening on 13×13 points.",
-        Step(
+        ProgramStep(
             ("gnugo", "--mode", "gtp", "--level", "1", "--seed", "1"),
             stdin=f"{INPUTS}/game.gtp",
             stdout="/tmp/tare-game.txt",
@@ -196,7 +196,7 @@ PROGRAMS: tuple[Application, ...] = (
     Application(
         "oggenc",
         "Ogg Vorbis encodes 20 s of synthesized stereo sound.",
-        Step(
+        ProgramStep(
             (
                 *("oggenc", "-Q", "--serial", "1", "-q", "5"),
                 *("-o", "/tmp/tare-audio.ogg", f"{INPUTS}/audio.wav"),
@@ -211,7 +211,7 @@ PROGRAMS: tuple[Application, ...] = (
     Application(
         "bzip2-compress",
         "bzip2 compresses 8 MiB of generated text.",
-        Step(("bzip2", "-9", "-c", f"{INPUTS}/text.txt"), stdout=_COMPRESSED),
+        ProgramStep(("bzip2", "-9", "-c", f"{INPUTS}/text.txt"), stdout=_COMPRESSED),
         _COMPRESSED,
         amount=_TEXT_BYTES,
         unit="B/s",
@@ -221,19 +221,19 @@ PROGRAMS: tuple[Application, ...] = (
     Application(
         "bzip2-decompress",
         "bzip2 decompresses 8 MiB of generated text, compressed before.",
-        Step(("bzip2", "-d", "-c", _COMPRESSED), stdout="/tmp/tare-text.txt"),
+        ProgramStep(("bzip2", "-d", "-c", _COMPRESSED), stdout="/tmp/tare-text.txt"),
         "/tmp/tare-text.txt",
         amount=_TEXT_BYTES,
         unit="B/s",
         meaning="Bytes of text restored",
         run_s=0.5,
-        prepare=(Step(("bzip2", "-9", "-c", f"{INPUTS}/text.txt"), stdout=_COMPRESSED),),
+        prepare=(ProgramStep(("bzip2", "-9", "-c", f"{INPUTS}/text.txt"), stdout=_COMPRESSED),),
     ),
     Application(
         "tidy",
         "HTML Tidy repairs a page of 6000 ill-formed list items.",
         # 1 stands for warnings, which the page is full of.
-        Step(
+        ProgramStep(
             ("tidy", "-quiet", "--show-warnings", "no", "-indent", "-wrap", "80"),
             stdin=f"{INPUTS}/page.html",
             stdout="/tmp/tare-page.html",
@@ -248,7 +248,9 @@ PROGRAMS: tuple[Application, ...] = (
     Application(
         "dcraw",
         "dcraw develops a raw picture of 2400×1600 pixels by its best interpolation.",
-        Step(("dcraw", "-c", "-q", "3", f"{INPUTS}/picture.dng"), stdout="/tmp/tare-picture.ppm"),
+        ProgramStep(
+            ("dcraw", "-c", "-q", "3", f"{INPUTS}/picture.dng"), stdout="/tmp/tare-picture.ppm"
+        ),
         "/tmp/tare-picture.ppm",
         amount=2400 * 1600,
         unit="1/s",
@@ -259,7 +261,7 @@ PROGRAMS: tuple[Application, ...] = (
         "povray",
         "POV-Ray renders 120 mirrors and glass balls with soft shadows in 320×240 pixels.",
         # It writes the date into the file, in a comment outside the picture.
-        Step(
+        ProgramStep(
             (
                 *("sh", "-c", 'povray "$@" | grep -av "^# "', "povray"),
                 *(f"+I{INPUTS}/scene.pov", "+W320", "+H240", "+FP", "-D", "-GA", "+WT1", "+O-"),

@@ -14,7 +14,7 @@ from tare.workloads.applications.programs import (
     INPUTS,
     MIB,
     ApplicationParameters,
-    Step,
+    ProgramStep,
     request_of,
     require_verified,
 )
@@ -72,8 +72,8 @@ class OpensslAes(Workload[TimedParameters]):
         return request_of(
             self.name,
             parameters,
-            prepare=(Step((*encrypt, "-out", output)),),
-            step=Step((*speed, "-evp", "aes-128-cbc")),
+            prepare=(ProgramStep((*encrypt, "-out", output)),),
+            step=ProgramStep((*speed, "-evp", "aes-128-cbc")),
             output=output,
             clean=(),
         )
@@ -147,8 +147,8 @@ class Scimark(Workload[TimedParameters]):
         return request_of(
             self.name,
             parameters,
-            prepare=(Step(("cp", f"{INPUTS}/scimark.jar", output)),),
-            step=Step((*argv, str(parameters.duration))),
+            prepare=(ProgramStep(("cp", f"{INPUTS}/scimark.jar", output)),),
+            step=ProgramStep((*argv, str(parameters.duration))),
             output=output,
             clean=(),
         )

@@ -42,7 +42,7 @@ SET_UP = (
 
 
 @dataclass(frozen=True)
-class Layout:
+class ClusterLayout:
     """The machines of a cluster, and how it works.
 
     Args:
@@ -91,7 +91,7 @@ class Layout:
         return min(wanted or self.replication, len(self.slaves))
 
 
-def files_for(layout: Layout, name: str) -> dict[str, str]:
+def files_for(layout: ClusterLayout, name: str) -> dict[str, str]:
     """Return the configuration files of one machine of a cluster: name to text."""
     return {
         "core-site.xml": as_xml(core(layout)),
@@ -104,13 +104,13 @@ def files_for(layout: Layout, name: str) -> dict[str, str]:
     }
 
 
-def hosts_for(layout: Layout) -> str:
+def hosts_for(layout: ClusterLayout) -> str:
     """Return what names mean in a cluster, as ``/etc/hosts`` has it (hosts(5))."""
     lines = [f"{address} {name}" for name, address in layout.addresses.items()]
     return "\n".join(("127.0.0.1 localhost", *lines, ""))
 
 
-def set_up_words(layout: Layout, name: str) -> list[str]:
+def set_up_words(layout: ClusterLayout, name: str) -> list[str]:
     """Return the words that :data:`SET_UP` is given on one machine of a cluster."""
     files = [word for file in files_for(layout, name).items() for word in file]
     return [hosts_for(layout), layout.addresses[name], *files]
@@ -142,7 +142,7 @@ def _fits_xml(char: str) -> bool:
     return char in "\t\n\r" or 0x20 <= code <= 0xD7FF or 0xE000 <= code <= 0xFFFD or code > 0xFFFF
 
 
-def core(layout: Layout) -> dict[str, str]:
+def core(layout: ClusterLayout) -> dict[str, str]:
     """Return ``core-site.xml``."""
     return {
         "fs.defaultFS": f"hdfs://{layout.master}:{NAMENODE_PORT}",
@@ -151,7 +151,7 @@ def core(layout: Layout) -> dict[str, str]:
     }
 
 
-def hdfs(layout: Layout, name: str) -> dict[str, str]:
+def hdfs(layout: ClusterLayout, name: str) -> dict[str, str]:
     """Return ``hdfs-site.xml`` of one machine."""
     return {
         "dfs.namenode.name.dir": f"file://{DATA}/name",
@@ -176,7 +176,7 @@ def hdfs(layout: Layout, name: str) -> dict[str, str]:
     }
 
 
-def yarn(layout: Layout, name: str) -> dict[str, str]:
+def yarn(layout: ClusterLayout, name: str) -> dict[str, str]:
     """Return ``yarn-site.xml`` of one machine."""
     sizes = layout.sizes
     return {
@@ -207,7 +207,7 @@ def yarn(layout: Layout, name: str) -> dict[str, str]:
     }
 
 
-def mapred(layout: Layout, archives: str = "") -> dict[str, str]:
+def mapred(layout: ClusterLayout, archives: str = "") -> dict[str, str]:
     """Return ``mapred-site.xml``; ``archives``: what tasks find behind Hadoop's own."""
     sizes = layout.sizes
     task = " ".join(jvm(sizes.task, layout.processors, brief=False, wide=bool(archives)))
@@ -268,7 +268,7 @@ log4j.logger.org.apache.hadoop.util.NativeCodeLoader=ERROR
 """
 
 
-def metrics(layout: Layout) -> str:
+def metrics(layout: ClusterLayout) -> str:
     """Return how often a DataNode updates the counters of its JMX.
 
     By default it is every 10 s, in which jobs begin.

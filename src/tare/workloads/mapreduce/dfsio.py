@@ -10,7 +10,7 @@ from pydantic import Field
 
 from tare.units import Size
 from tare.workloads.contract import Metric
-from tare.workloads.mapreduce.job import Job, Step, options
+from tare.workloads.mapreduce.job import Job, JobStep, options
 from tare.workloads.mapreduce.metrics import (
     step_metrics,
     step_values,
@@ -94,9 +94,9 @@ class Dfsio(ClusterWorkload[DfsioParameters]):
             *("-nrFiles", str(parameters.files), "-size", f"{each}MB"),
             *("-resFile", "/tmp/hadoop/dfsio.txt"),
         ]
-        write = Step("write", _MAIN, [*common, "-write"], measured=True, cold=True)
-        read = Step("read", _MAIN, [*common, "-read"], measured=True, cold=not parameters.warm)
-        summary = Step("files", script=f'hdfs GET "{_FOLDER}/io_data?op=GETCONTENTSUMMARY"')
+        write = JobStep("write", _MAIN, [*common, "-write"], measured=True, cold=True)
+        read = JobStep("read", _MAIN, [*common, "-read"], measured=True, cold=not parameters.warm)
+        summary = JobStep("files", script=f'hdfs GET "{_FOLDER}/io_data?op=GETCONTENTSUMMARY"')
         wanted = each * parameters.files * MIB
 
         def check(steps: Mapping[str, Any]) -> str:

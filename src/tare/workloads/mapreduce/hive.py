@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tare.workloads.mapreduce.configuration import DATA
-from tare.workloads.mapreduce.job import Step, worded
+from tare.workloads.mapreduce.job import JobStep, worded
 from tare.workloads.mapreduce.tables import columns
 
 ARCHIVES = "/opt/hive.jar"
@@ -54,22 +54,22 @@ def settings(folder: str, reduces: int) -> dict[str, object]:
     }
 
 
-def tables(folder: str, reduces: int, names: tuple[str, ...]) -> Step:
+def tables(folder: str, reduces: int, names: tuple[str, ...]) -> JobStep:
     """Return the step that declares tables to Hive, each in the folder of its name."""
     made = [
         f"CREATE EXTERNAL TABLE {name} ({columns(name)}) "
         f"ROW FORMAT DELIMITED FIELDS TERMINATED BY ',' LOCATION '{folder}/{name}'"
         for name in names
     ]
-    return Step(
+    return JobStep(
         "tables", _MAIN, _script(folder, reduces, made), archives=ARCHIVES, heap=HEAP, alone=True
     )
 
 
-def query(folder: str, reduces: int, question: str, properties: Mapping[str, object]) -> Step:
+def query(folder: str, reduces: int, question: str, properties: Mapping[str, object]) -> JobStep:
     """Return the step that asks the tables, and writes the answer's one column of text."""
     asked = f"INSERT OVERWRITE DIRECTORY '{folder}/out' {question}"
-    return Step(
+    return JobStep(
         "query",
         _MAIN,
         _script(folder, reduces, [asked]),

@@ -33,7 +33,7 @@ _OWN = re.compile(rf"(?<![\w.\-]){FOLDER}(?=/)")
 
 
 @dataclass(frozen=True)
-class Step:
+class JobStep:
     """One part of a job.
 
     Args:
@@ -83,7 +83,7 @@ class Job(Work):
             cluster makes where nobody says how many.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[JobStep, ...]
     check: Callable[[Mapping[str, Any]], str]
     remove: tuple[str, ...] = ()
     copies: int | None = None

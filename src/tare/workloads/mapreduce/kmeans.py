@@ -17,7 +17,7 @@ from pydantic import Field
 
 from tare.workloads.contract import Metric
 from tare.workloads.mapreduce.configuration import DATA
-from tare.workloads.mapreduce.job import Job, Step
+from tare.workloads.mapreduce.job import Job, JobStep
 from tare.workloads.mapreduce.metrics import (
     step_metrics,
     step_values,
@@ -108,7 +108,7 @@ class Kmeans(ClusterWorkload[KmeansParameters]):
         made = parameters.made
         first = (made.clusters, made.dimensions, APART, ASIDE)
         steps = (
-            Step("put", script=made.put(f"{_FOLDER}/points")),
+            JobStep("put", script=made.put(f"{_FOLDER}/points")),
             _mahout_step(
                 parameters,
                 "convert",
@@ -118,8 +118,8 @@ class Kmeans(ClusterWorkload[KmeansParameters]):
             _own_step("begin", ["write", f"{_FOLDER}/first/part-0", *map(str, first)]),
             _searched(parameters),
             _own_step("tell", ["tell", f"{_FOLDER}/found", f"{_FOLDER}/told"]),
-            Step(EXPECTED, script=made.centres),
-            Step(MADE, script=made_sum(f"{_FOLDER}/told")),
+            JobStep(EXPECTED, script=made.centres),
+            JobStep(MADE, script=made_sum(f"{_FOLDER}/told")),
         )
 
         def check(results: Mapping[str, Any]) -> str:
@@ -157,7 +157,7 @@ def wrong_centres(results: Mapping[str, Any], parameters: KmeansParameters) -> s
     return differing(results, "the centres are found wrongly")
 
 
-def _searched(parameters: KmeansParameters) -> Step:
+def _searched(parameters: KmeansParameters) -> JobStep:
     least = NEVER if parameters.convergence is None else parameters.convergence
     given = {
         "-i": f"{_FOLDER}/vectors",
@@ -178,8 +178,8 @@ def _mahout_step(
     given: Mapping[str, object],
     *more: str,
     measured: bool = False,
-) -> Step:
-    return Step(
+) -> JobStep:
+    return JobStep(
         name,
         main,
         [*(word for pair in given.items() for word in map(str, pair)), *more],
@@ -190,8 +190,8 @@ def _mahout_step(
     )
 
 
-def _own_step(name: str, given: list[str]) -> Step:
-    return Step(name, _CENTRES, given, archives=ARCHIVES, alone=True)
+def _own_step(name: str, given: list[str]) -> JobStep:
+    return JobStep(name, _CENTRES, given, archives=ARCHIVES, alone=True)
 
 
 APART = 1000

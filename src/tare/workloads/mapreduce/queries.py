@@ -9,7 +9,7 @@ from pydantic import Field
 
 from tare.workloads.contract import Metric
 from tare.workloads.mapreduce import hive
-from tare.workloads.mapreduce.job import Job, Step, options
+from tare.workloads.mapreduce.job import Job, JobStep, options
 from tare.workloads.mapreduce.metrics import (
     engine_values,
     step_metrics,
@@ -136,10 +136,10 @@ class Aggregate(_Query[QueryParameters]):
         """Return the query, with its table put to HDFS before and its answer compared after."""
         folder, tables = "/tare/aggregate", parameters.tables
         steps = (
-            Step("put", script=tables.put(folder)),
+            JobStep("put", script=tables.put(folder)),
             *_aggregated(parameters, folder),
-            Step(EXPECTED, script=tables.sums),
-            Step(MADE, script=made_sum(f"{folder}/out")),
+            JobStep(EXPECTED, script=tables.sums),
+            JobStep(MADE, script=made_sum(f"{folder}/out")),
         )
         return Job(steps, wrong_answer, (folder,), parameters.replication)
 
@@ -170,31 +170,33 @@ class Join(_Query[JoinParameters]):
         """Return the query, with its tables put to HDFS before and its answer compared after."""
         folder, tables = "/tare/join", parameters.tables
         steps = (
-            Step("put", script=tables.put(folder)),
+            JobStep("put", script=tables.put(folder)),
             *_asked(parameters, folder, _JOINED, VISITS, PAGES),
-            Step(EXPECTED, script=tables.joined),
-            Step(MADE, script=made_sum(f"{folder}/out")),
+            JobStep(EXPECTED, script=tables.joined),
+            JobStep(MADE, script=made_sum(f"{folder}/out")),
         )
         return Job(steps, wrong_answer, (folder,), parameters.replication)
 
 
-def _aggregated(parameters: QueryParameters, folder: str) -> tuple[Step, ...]:
+def _aggregated(parameters: QueryParameters, folder: str) -> tuple[JobStep, ...]:
     if parameters.engine != "mapreduce":
         return _asked(parameters, folder, _SUMS, VISITS)
     given = options({"mapreduce.job.reduces": parameters.reduces, **parameters.properties})
     folders = [f"{folder}/{VISITS}", f"{folder}/out"]
-    return (Step("query", _MAPREDUCE, [*given, *folders], measured=True, cold=True),)
+    return (JobStep("query", _MAPREDUCE, [*given, *folders], measured=True, cold=True),)
 
 
-def _asked(parameters: QueryParameters, folder: str, query: str, *tables: str) -> tuple[Step, ...]:
+def _asked(
+    parameters: QueryParameters, folder: str, query: str, *tables: str
+) -> tuple[JobStep, ...]:
     if parameters.engine == "hive":
         return (
-            Step("forget", script=hive.FORGET),
+            JobStep("forget", script=hive.FORGET),
             hive.tables(folder, parameters.reduces, tables),
             hive.query(folder, parameters.reduces, query, parameters.properties),
         )
     given = [word for name in tables for word in (name, columns(name), f"{folder}/{name}")]
-    step = Step(
+    step = JobStep(
         "query",
         _SPARK,
         [f"{folder}/out", query, *given],

@@ -16,7 +16,7 @@ from tare.workloads.mapreduce.configuration import (
     HEARTBEAT_MS,
     LOST_MS,
     POLL_MS,
-    Layout,
+    ClusterLayout,
 )
 from tare.workloads.mapreduce.daemons import CONF, jvm
 from tare.workloads.mapreduce.daemons import HOME as HADOOP
@@ -91,7 +91,7 @@ def executors_for(slaves: int, sizes: Sizes) -> Executors:
     return Executors(slaves, sizes.tasks, heap, BEYOND_EXECUTOR)
 
 
-def executors_of(layout: Layout) -> dict[str, int]:
+def executors_of(layout: ClusterLayout) -> dict[str, int]:
     """Return how Spark's executors on a cluster are, for the record; heaps in MiB."""
     executors = executors_for(len(layout.slaves), layout.sizes)
     return {
@@ -123,7 +123,7 @@ def virtual_machine(heap: int, processors: int) -> list[str]:
     ]
 
 
-def settings(layout: Layout) -> dict[str, str]:
+def settings(layout: ClusterLayout) -> dict[str, str]:
     """Return the properties of every Spark job on a cluster."""
     executors = executors_for(len(layout.slaves), layout.sizes)
     wait = f"{layout.every(LOST_MS)}ms"
@@ -187,7 +187,7 @@ def settings(layout: Layout) -> dict[str, str]:
 
 
 def submission(
-    layout: Layout, main: str, arguments: Sequence[str], properties: Mapping[str, object]
+    layout: ClusterLayout, main: str, arguments: Sequence[str], properties: Mapping[str, object]
 ) -> list[str]:
     """Return the command that has Spark run one of the classes of the toolbox's jobs.
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from tare.units import Size
 from tare.workloads.contract import Metric
-from tare.workloads.mapreduce.job import Job, Step, options
+from tare.workloads.mapreduce.job import Job, JobStep, options
 from tare.workloads.mapreduce.metrics import (
     engine_values,
     step_metrics,
@@ -91,7 +91,7 @@ class Terasort(EngineWorkload[TerasortParameters]):
         records, out = parameters.records, f"{_FOLDER}/out"
         gen = options({"mapreduce.job.maps": parameters.maps, **parameters.properties})
         steps = (
-            Step(
+            JobStep(
                 "generate",
                 f"{_MAIN}.TeraGen",
                 [*gen, str(records), f"{_FOLDER}/in"],
@@ -99,15 +99,15 @@ class Terasort(EngineWorkload[TerasortParameters]):
                 cold=True,
             ),
             _sort(parameters, [f"{_FOLDER}/in", out]),
-            Step(
+            JobStep(
                 "validate",
                 f"{_MAIN}.TeraValidate",
                 [out, f"{_FOLDER}/report"],
                 measured=True,
                 cold=True,
             ),
-            Step("report", script=f'hdfs GET "{_FOLDER}/report/part-r-00000?op=OPEN"'),
-            Step("parts", script=f'hdfs GET "{out}?op=LISTSTATUS"'),
+            JobStep("report", script=f'hdfs GET "{_FOLDER}/report/part-r-00000?op=OPEN"'),
+            JobStep("parts", script=f'hdfs GET "{out}?op=LISTSTATUS"'),
         )
 
         def check(results: Mapping[str, Any]) -> str:
@@ -131,7 +131,7 @@ class Terasort(EngineWorkload[TerasortParameters]):
         }
 
 
-def _sort(parameters: TerasortParameters, folders: list[str]) -> Step:
+def _sort(parameters: TerasortParameters, folders: list[str]) -> JobStep:
     copies, sync = parameters.output_replication, parameters.final_sync
     if parameters.engine == "spark":
         results = {
@@ -139,7 +139,7 @@ def _sort(parameters: TerasortParameters, folders: list[str]) -> Step:
             "spark.hadoop.dfs.replication": copies,
             "spark.hadoop.mapreduce.terasort.final.sync": sync,
         }
-        return Step(
+        return JobStep(
             "sort",
             "tare.spark.TeraSort",
             [*folders, str(parameters.reduces)],
@@ -156,7 +156,7 @@ def _sort(parameters: TerasortParameters, folders: list[str]) -> Step:
             **parameters.properties,
         }
     )
-    return Step("sort", f"{_MAIN}.TeraSort", [*given, *folders], measured=True, cold=True)
+    return JobStep("sort", f"{_MAIN}.TeraSort", [*given, *folders], measured=True, cold=True)
 
 
 def wrong_order(results: Mapping[str, Any], records: int) -> str:

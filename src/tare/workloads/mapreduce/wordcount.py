@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from tare.workloads.contract import Metric
-from tare.workloads.mapreduce.job import Job, Step, options
+from tare.workloads.mapreduce.job import Job, JobStep, options
 from tare.workloads.mapreduce.metrics import (
     engine_values,
     step_metrics,
@@ -76,10 +76,10 @@ class Wordcount(EngineWorkload[WordcountParameters]):
         folders = [f"{_FOLDER}/in", f"{_FOLDER}/out"]
         text = f"TARE_COPIES={parameters.copies} TARE_TEXT={TEXT}\n"
         steps = (
-            Step("put", script=text + _PUT),
+            JobStep("put", script=text + _PUT),
             _count(parameters, folders),
-            Step(EXPECTED, script=text + _EXPECT),
-            Step(MADE, script=made_sum(folders[1])),
+            JobStep(EXPECTED, script=text + _EXPECT),
+            JobStep(MADE, script=made_sum(folders[1])),
         )
         return Job(steps, wrong_counts, (_FOLDER,), parameters.replication)
 
@@ -103,10 +103,10 @@ def wrong_counts(results: Mapping[str, Any]) -> str:
     return differing(results, "the words are counted wrongly")
 
 
-def _count(parameters: WordcountParameters, folders: list[str]) -> Step:
+def _count(parameters: WordcountParameters, folders: list[str]) -> JobStep:
     reduces = parameters.reduces
     if parameters.engine == "spark":
-        return Step(
+        return JobStep(
             "count",
             _SPARK,
             [*folders, str(reduces)],
@@ -116,4 +116,4 @@ def _count(parameters: WordcountParameters, folders: list[str]) -> Step:
             cold=True,
         )
     given = options({"mapreduce.job.reduces": reduces, **parameters.properties})
-    return Step("count", _MAIN, [*given, *folders], measured=True, cold=True)
+    return JobStep("count", _MAIN, [*given, *folders], measured=True, cold=True)

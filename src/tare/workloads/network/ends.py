@@ -110,7 +110,7 @@ Results = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Through:
+class ProxiedTraffic:
     """The set-up and the loads where the machine is a proxy between client and origin.
 
     Args:
@@ -170,7 +170,7 @@ class ProxiedEnds(Work):
     port: int
     server: End
     client: End
-    through: Through
+    through: ProxiedTraffic
 
 
 class PairWorkload(Workload[P]):

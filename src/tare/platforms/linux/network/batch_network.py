@@ -10,11 +10,11 @@ from typing import Any
 
 from tare.errors import MachineFault
 from tare.platforms.contract import Context
-from tare.platforms.linux.network.host_network import Common, Isolated, Laid, Network
+from tare.platforms.linux.network.host_network import BuiltNetwork, Common, Isolated, Network
 from tare.platforms.linux.network.joining import join
 from tare.platforms.linux.network.joint import Bridge
 from tare.platforms.linux.network.parts import Parts
-from tare.platforms.linux.network.single_host import Plan, lay_alone, plug_peer
+from tare.platforms.linux.network.single_host import SingleHostPlan, lay_alone, plug_peer
 from tare.platforms.linux.network.subnets import Addresses, free_subnet
 from tare.platforms.linux.network.switches import HostBridge
 from tare.platforms.network import MTU, Link
@@ -58,7 +58,7 @@ class SpanningNetwork:
             context.host.name: Network(context.host.name, Parts(context, held), self._common)
             for context in contexts
         }
-        self._laid: Laid | None = None
+        self._laid: BuiltNetwork | None = None
         self._laying = asyncio.Lock()
 
     def on(self, host: str) -> Network:
@@ -91,7 +91,7 @@ class SpanningNetwork:
         whole = {"joined": joint.way, "mtu": joint.mtu, "hosts": [*self._on], **joint.facts}
         return {**whole, **plugged}
 
-    async def _lay_once(self) -> Laid:
+    async def _lay_once(self) -> BuiltNetwork:
         async with self._laying:
             if self._laid is None:
                 async with AsyncExitStack() as held:
@@ -102,14 +102,14 @@ class SpanningNetwork:
                         switch.parts.held = self._held
             return self._laid
 
-    async def _lay(self, held: AsyncExitStack) -> Laid:
+    async def _lay(self, held: AsyncExitStack) -> BuiltNetwork:
         token, peer_on = self._common.token, self._common.peer_on
         stacks = await self._stacks()
         subnet = await free_subnet([stack[0].host for stack in stacks])
         addresses = Addresses(subnet, len(stacks))
         common, (first, *_) = self._common, (stack[0] for stack in stacks)
         if common.switching.kind != "bridge" or common.link is not None:
-            plan = Plan(first, held, token, addresses, common.switching, common.link)
+            plan = SingleHostPlan(first, held, token, addresses, common.switching, common.link)
             if len(self._contexts) > 1:
                 raise MachineFault(
                     "`switch` and `link` are for machines that are all on one host",
@@ -139,7 +139,7 @@ class SpanningNetwork:
         }
         peer = addresses.peer(of[peer_on][0])
         await plug_peer(switches[peer_on], token, joint.mtu, peer)
-        return Laid(on, addresses, joint, peer, switches, switches[peer_on])
+        return BuiltNetwork(on, addresses, joint, peer, switches, switches[peer_on])
 
     async def _stacks(self) -> list[list[Context]]:
         """Return the hosts, those together that share a network stack: one bridge is theirs."""

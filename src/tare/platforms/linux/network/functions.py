@@ -125,7 +125,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Found:
+class HostCards:
     """What a host has: its cards, and whether its kernel has vfio-pci."""
 
     cards: tuple[Card, ...]
@@ -141,13 +141,13 @@ class Taken:
     port: Function
 
 
-async def functions_of(host: Host) -> Found:
+async def functions_of(host: Host) -> HostCards:
     """Return the network cards of a host that may have virtual functions; raises MachineFault."""
     done = await host.run(["sh", "-c", _LOOK], timeout_s=_LOOK_S)
     return read(done.stdout.decode(errors="replace"))
 
 
-def read(text: str) -> Found:
+def read(text: str) -> HostCards:
     """Return what the lines say that the host was asked for; odd ones are left out."""
     cards: dict[str, Card] = {}
     last, vfio = "", False
@@ -163,7 +163,7 @@ def read(text: str) -> Found:
             if one.address not in {each.address for each in card.functions}:
                 both = sorted((*card.functions, one), key=lambda each: each.number)
                 cards[last] = Card(card.interface, card.address, card.most, tuple(both))
-    return Found(tuple(cards.values()), vfio)
+    return HostCards(tuple(cards.values()), vfio)
 
 
 def _function(words: Sequence[str]) -> Function:
@@ -190,7 +190,7 @@ def _number(word: str) -> int:
     return int(word) if word.isdecimal() and word.isascii() and len(word) < 8 else 0
 
 
-def lacking(found: Found, wanted: str | None) -> tuple[str, str] | None:
+def lacking(found: HostCards, wanted: str | None) -> tuple[str, str] | None:
     """Return why no machine can have a virtual function, and what to do about it; None: one can.
 
     Args:

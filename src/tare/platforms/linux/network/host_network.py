@@ -13,12 +13,12 @@ from typing import Any
 from tare.errors import MachineFault
 from tare.hosts import Host
 from tare.platforms.linux.network.functions import next_taken
-from tare.platforms.linux.network.joint import Bridge, Joint
+from tare.platforms.linux.network.joint import Bridge, JoinedBridges
 from tare.platforms.linux.network.parts import Parts
 from tare.platforms.linux.network.reach import DISCARD
 from tare.platforms.linux.network.shaping import link_facts
 from tare.platforms.linux.network.subnets import Addresses
-from tare.platforms.linux.network.switches import OUTSIDE, Switch
+from tare.platforms.linux.network.switches import OUTSIDE, NetworkSwitch
 from tare.platforms.linux.network.tracking import Tracked, tracked
 from tare.platforms.network import MTU, SERVED, Link, Way, limited_facts
 from tare.study.model.platform_options import GIVEN, ISOLATED, Switching
@@ -27,7 +27,7 @@ _REACH_S = 60.0
 
 
 @dataclass(frozen=True)
-class Laid:
+class BuiltNetwork:
     """A network that is there.
 
     Args:
@@ -42,10 +42,10 @@ class Laid:
 
     bridges: Mapping[str, Bridge]
     addresses: Addresses
-    joint: Joint
+    joint: JoinedBridges
     peer: str
-    switches: Mapping[str, Switch]
-    outside: Switch
+    switches: Mapping[str, NetworkSwitch]
+    outside: NetworkSwitch
     cable: str = ""
 
 
@@ -84,7 +84,7 @@ class Common:
     token: str
     rooted: bool
     peer_on: str
-    lay: Callable[[], Awaitable[Laid]]
+    lay: Callable[[], Awaitable[BuiltNetwork]]
     switching: Switching = field(default_factory=Switching)
     link: float | None = None
     links: dict[str, Link] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class Network:
         self._name = host
         self._parts = parts
         self._common = common
-        self._laid: Laid | None = None
+        self._laid: BuiltNetwork | None = None
         self._joined = False
         self._outside: dict[str, tuple[str, list[str]]] = {}
 
@@ -360,14 +360,16 @@ class Network:
         self._common.links[machine] = link
         return link
 
-    async def _outlet(self, switch: Switch, laid: Laid, number: int, address: str, end: str) -> str:
+    async def _outlet(
+        self, switch: NetworkSwitch, laid: BuiltNetwork, number: int, address: str, end: str
+    ) -> str:
         """Make a namespace that is plugged into a switch by ``end``, and return its name."""
         name = f"{self._common.token}-{number:02d}"
         await switch.parts.outlet(name, end, laid.joint.mtu, address)
         await switch.attach(end, address)
         return name
 
-    async def _beyond_link(self, laid: Laid, address: str) -> None:
+    async def _beyond_link(self, laid: BuiltNetwork, address: str) -> None:
         """Tell the machines' switch that an address is beyond the link, where there is one."""
         if laid.cable:
             await laid.switches[self._name].behind(laid.cable, address)
@@ -375,7 +377,7 @@ class Network:
     def _keep(
         self,
         machine: str,
-        laid: Laid,
+        laid: BuiltNetwork,
         way: Way,
         address: str,
         interface: str = "",
@@ -385,11 +387,11 @@ class Network:
         self._common.links[machine] = link
         return link
 
-    async def _lay(self) -> Laid:
+    async def _lay(self) -> BuiltNetwork:
         self._laid = await self._common.lay()
         return self._laid
 
-    async def _next(self) -> tuple[Laid, int]:
+    async def _next(self) -> tuple[BuiltNetwork, int]:
         return await self._lay(), next(self._common.numbers)
 
 

@@ -18,13 +18,13 @@ from itertools import permutations
 
 from tare.errors import InputError, MachineFault
 from tare.hosts.ledger.undoing import PREFIX
-from tare.platforms.linux.network.joint import Bridge, Joint
+from tare.platforms.linux.network.joint import Bridge, JoinedBridges
 from tare.platforms.linux.network.parts import Parts
 from tare.platforms.linux.network.reach import DISCARD, largest_packet
 from tare.platforms.linux.network.tunnel import join_by_tunnel
 from tare.platforms.network import MTU
 
-Join = Callable[[Sequence[Bridge], AsyncExitStack], Awaitable[Joint]]
+Join = Callable[[Sequence[Bridge], AsyncExitStack], Awaitable[JoinedBridges]]
 OVERHEAD = 50
 """Bytes around each packet: Ethernet 14, VXLAN 8, UDP 8, IPv4 20 (RFC 7348, section 5)."""
 _SIZES = (MTU + OVERHEAD, MTU, 1492, 1460, 1450, 1400, 1280)
@@ -38,7 +38,7 @@ _ASK_S = 20.0
 
 async def join(
     bridges: Sequence[Bridge], held: AsyncExitStack, lost: asyncio.Future[MachineFault]
-) -> Joint:
+) -> JoinedBridges:
     """Join the bridges of several hosts, by VXLAN, else by a tunnel of Tare's own.
 
     Each way is tried, and taken only if packets of full size get from each host to each other.
@@ -52,7 +52,7 @@ async def join(
         MachineFault: No way works; it says why of each.
     """
     if len(bridges) == 1:
-        return Joint("bridge", MTU)
+        return JoinedBridges("bridge", MTU)
     ways: dict[str, Join] = {
         "vxlan": join_by_vxlan,
         "tunnel": partial(join_by_tunnel, lost=lost),
@@ -87,7 +87,7 @@ async def _prove(bridges: Sequence[Bridge], mtu: int) -> None:
             )
 
 
-async def join_by_vxlan(bridges: Sequence[Bridge], held: AsyncExitStack) -> Joint:
+async def join_by_vxlan(bridges: Sequence[Bridge], held: AsyncExitStack) -> JoinedBridges:
     """Join the bridges of several hosts, each with each.
 
     Args:
@@ -114,7 +114,7 @@ async def join_by_vxlan(bridges: Sequence[Bridge], held: AsyncExitStack) -> Join
         for to in addresses[bridge.host].values():
             await parts.run("bridge", "fdb", "append", _EVERYONE, "dev", name, "dst", to)
         await parts.ip("link", "set", name, "master", bridge.name, "up")
-    return Joint("vxlan", mtu, {"vni": vni, "port": port, "addresses": addresses})
+    return JoinedBridges("vxlan", mtu, {"vni": vni, "port": port, "addresses": addresses})
 
 
 async def _way(here: Bridge, there: Bridge, port: int) -> tuple[str, int]:

@@ -32,7 +32,7 @@ class Bridge:
 
 
 @dataclass(frozen=True)
-class Joint:
+class JoinedBridges:
     """How the bridges are joined.
 
     Args:

@@ -6,15 +6,15 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from tare.platforms.contract import Context
-from tare.platforms.linux.network.host_network import Laid
-from tare.platforms.linux.network.joint import Bridge, Joint
+from tare.platforms.linux.network.host_network import BuiltNetwork
+from tare.platforms.linux.network.joint import Bridge, JoinedBridges
 from tare.platforms.linux.network.parts import Parts
 from tare.platforms.linux.network.shaping import shape
 from tare.platforms.linux.network.subnets import Addresses
 from tare.platforms.linux.network.switches import (
     OUTSIDE,
     HostBridge,
-    Switch,
+    NetworkSwitch,
     open_switch,
     router,
 )
@@ -23,7 +23,7 @@ from tare.study.model.platform_options import Switching
 
 
 @dataclass(frozen=True)
-class Plan:
+class SingleHostPlan:
     """What is to be made.
 
     Args:
@@ -43,7 +43,7 @@ class Plan:
     link: float | None
 
 
-async def lay_alone(plan: Plan) -> Laid:
+async def lay_alone(plan: SingleHostPlan) -> BuiltNetwork:
     """Make the network; raises MachineFault where the host lacks something of it."""
     own, peer = plan.addresses.bridge(0), plan.addresses.peer(0)
     host, token = plan.context.host.name, plan.token
@@ -59,12 +59,12 @@ async def lay_alone(plan: Plan) -> Laid:
     if cable:
         await switch.behind(cable, peer)
     switches = {host: switch}
-    return Laid(
-        {host: bridge}, plan.addresses, Joint("bridge", MTU), peer, switches, outside, cable
+    return BuiltNetwork(
+        {host: bridge}, plan.addresses, JoinedBridges("bridge", MTU), peer, switches, outside, cable
     )
 
 
-async def plug_peer(switch: Switch, token: str, mtu: int, address: str) -> None:
+async def plug_peer(switch: NetworkSwitch, token: str, mtu: int, address: str) -> None:
     """Make the peer's namespace, plugged into a switch; raises MachineFault."""
     name, end = f"{token}-peer", f"{token}p"
     await switch.parts.outlet(name, end, mtu, address)
@@ -72,7 +72,7 @@ async def plug_peer(switch: Switch, token: str, mtu: int, address: str) -> None:
     await switch.attach(end, address)
 
 
-async def _switch(plan: Plan, bridge: Bridge) -> Switch:
+async def _switch(plan: SingleHostPlan, bridge: Bridge) -> NetworkSwitch:
     conntrack, namespace = plan.switching.conntrack, f"{plan.token}-switch"
     if plan.switching.kind == "routed":
         own = plan.addresses.router
@@ -82,7 +82,9 @@ async def _switch(plan: Plan, bridge: Bridge) -> Switch:
     return HostBridge(Parts(plan.context, plan.held), bridge.name)
 
 
-async def _linked(plan: Plan, switch: Switch, rate: float) -> tuple[Switch, str]:
+async def _linked(
+    plan: SingleHostPlan, switch: NetworkSwitch, rate: float
+) -> tuple[NetworkSwitch, str]:
     """Make a bridge for what is outside, and a cable of a stated speed between it and a switch."""
     parts = Parts(plan.context, plan.held)
     outside = HostBridge(parts, f"{plan.token}o")

@@ -69,7 +69,7 @@ OUTSIDE = {
 """Settings of the namespaces of the peer and of an origin: room for many short connections."""
 
 
-class Switch(Protocol):
+class NetworkSwitch(Protocol):
     """What interfaces of machines are plugged into.
 
     Attributes:

@@ -14,7 +14,7 @@ from functools import partial
 
 from tare.errors import MachineFault
 from tare.hosts import OwnedProcess, start_owned
-from tare.platforms.linux.network.joint import Bridge, Joint
+from tare.platforms.linux.network.joint import Bridge, JoinedBridges
 from tare.platforms.linux.network.parts import Parts
 from tare.platforms.network import MTU
 
@@ -26,7 +26,7 @@ _END_S = 2.0
 
 async def join_by_tunnel(
     bridges: Sequence[Bridge], held: AsyncExitStack, lost: asyncio.Future[MachineFault]
-) -> Joint:
+) -> JoinedBridges:
     """Join the bridges of several hosts through this process.
 
     Args:
@@ -42,7 +42,7 @@ async def join_by_tunnel(
         others = [end for end in ends if end is not ends[number]]
         copying = asyncio.create_task(_copy(bridge.host, ends[number], others, lost))
         held.push_async_callback(_cancel, copying)
-    return Joint("tunnel", MTU)
+    return JoinedBridges("tunnel", MTU)
 
 
 async def _end(bridge: Bridge, held: AsyncExitStack) -> OwnedProcess:

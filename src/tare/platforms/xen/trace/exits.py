@@ -19,10 +19,10 @@ from tare.platforms.xen.trace.records import (
     HVM_ENTRY_EXIT,
     PV_ENTRY,
     SCHED_MIN,
-    Change,
     Crossing,
-    Lost,
+    LostRecords,
     Runstate,
+    RunstateChange,
     Way,
     crossings,
 )
@@ -109,7 +109,10 @@ def counter_hz(information: str) -> float:
 
 
 def exits_of(
-    found: Iterable[Change | Lost | Crossing], vcpus: Sequence[int], isa: str, hz: float
+    found: Iterable[RunstateChange | LostRecords | Crossing],
+    vcpus: Sequence[int],
+    isa: str,
+    hz: float,
 ) -> Exits:
     """Count the exits of some vCPUs, and their run delay, which is not part of any exit.
 
@@ -134,12 +137,12 @@ def exits_of(
 
     timed = sorted(_with_times(found), key=lambda one: one[0])
     for _, one in timed:
-        if isinstance(one, Lost):
+        if isinstance(one, LostRecords):
             lost += one.records
             running.pop(one.cpu, None)
             ready.clear()
             blocked.clear()
-        elif isinstance(one, Change):
+        elif isinstance(one, RunstateChange):
             changed = vcpu_id(one.domain, one.vcpu)
             if one.now == Runstate.RUNNING:
                 running[one.cpu] = changed
@@ -174,12 +177,12 @@ def exits_of(
 
 
 def _with_times(
-    found: Iterable[Change | Lost | Crossing],
-) -> Iterable[tuple[int, Change | Lost | Crossing]]:
+    found: Iterable[RunstateChange | LostRecords | Crossing],
+) -> Iterable[tuple[int, RunstateChange | LostRecords | Crossing]]:
     """Yield records with their time; a loss has that of the record before it on its CPU."""
     at: dict[int, int] = {}
     for one in found:
-        if not isinstance(one, Lost):
+        if not isinstance(one, LostRecords):
             at[one.cpu] = one.ticks
             yield one.ticks, one
         elif one.cpu in at:

@@ -61,7 +61,7 @@ class Way(IntEnum):
 
 
 @dataclass(frozen=True)
-class Change:
+class RunstateChange:
     """A vCPU began to do something else; or runs on, where ``was`` and ``now`` are RUNNING.
 
     Args:
@@ -82,7 +82,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostRecords:
     """Records that found a CPU's buffer full.
 
     Args:
@@ -100,7 +100,7 @@ class Crossing:
 
     Args:
         ticks: The CPU's cycle counter then.
-        cpu: The CPU; its last :class:`Change` says whose vCPU it is.
+        cpu: The CPU; its last :class:`RunstateChange` says whose vCPU it is.
         kind: How it crossed.
         code: The processor's reason of an exit, or what a PV guest did; 0 for an entry.
     """
@@ -121,7 +121,7 @@ class _Raw:
     data: tuple[int, ...]
 
 
-def records(data: bytes) -> Iterator[Change | Lost]:
+def records(data: bytes) -> Iterator[RunstateChange | LostRecords]:
     """Yield the changes of vCPUs in a file of xentrace's, in the file's order.
 
     Each CPU's records are in order of time; CPUs alternate. Records of other kinds are passed
@@ -135,7 +135,7 @@ def records(data: bytes) -> Iterator[Change | Lost]:
             yield one
 
 
-def crossings(data: bytes) -> Iterator[Change | Lost | Crossing]:
+def crossings(data: bytes) -> Iterator[RunstateChange | LostRecords | Crossing]:
     """Yield what :func:`records` yields, and how guests crossed into Xen, in the file's order.
 
     Raises:
@@ -177,12 +177,12 @@ def _all_records(data: bytes) -> Iterator[_Raw]:
         at = after
 
 
-def _change_or_loss(raw: _Raw) -> Change | Lost | None:
+def _change_or_loss(raw: _Raw) -> RunstateChange | LostRecords | None:
     event = raw.event
     if not raw.data:
         return None
     if event == _LOST:
-        return Lost(raw.cpu, raw.data[0])
+        return LostRecords(raw.cpu, raw.data[0])
     if raw.ticks is None:
         return None
     if event == _CONTINUE:
@@ -192,7 +192,7 @@ def _change_or_loss(raw: _Raw) -> Change | Lost | None:
     else:
         return None
     who = raw.data[0]
-    return Change(raw.ticks, raw.cpu, who >> 16, who & 0xFFFF, was, now)
+    return RunstateChange(raw.ticks, raw.cpu, who >> 16, who & 0xFFFF, was, now)
 
 
 def _crossing(raw: _Raw) -> Crossing | None:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tare.events.host_schedule import IDLE, HostEvent, Left
+from tare.events.host_schedule import IDLE, HostEvent, SwitchReason
 from tare.hosts.trace.recorder import Row, as_columns
-from tare.platforms.xen.trace.records import IDLE_DOMAIN, Change, Lost, Runstate
+from tare.platforms.xen.trace.records import IDLE_DOMAIN, LostRecords, Runstate, RunstateChange
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -55,7 +55,7 @@ class _Cpu:
     """The last known state of one CPU."""
 
     current: int | None = None
-    left: tuple[int, Left, int] | None = None
+    left: tuple[int, SwitchReason, int] | None = None
     """The vCPU that left it last, how and when, while no successor is known."""
     recorded_ns: int = 0
     """When the last row of it was."""
@@ -71,7 +71,7 @@ class _Reader:
     cpus: dict[int, _Cpu] = field(default_factory=dict)
     last_on: dict[int, int] = field(default_factory=dict)
 
-    def take(self, change: Change) -> None:
+    def take(self, change: RunstateChange) -> None:
         who = vcpu_id(change.domain, change.vcpu)
         if who != IDLE:
             self.vcpus.add(who)
@@ -85,7 +85,7 @@ class _Reader:
             onto = self.last_on.get(who, change.cpu)
             self.rows.append((time_ns, change.cpu, HostEvent.WAKEUP, who, onto, 0))
 
-    def _comes(self, cpu: _Cpu, time_ns: int, change: Change, who: int) -> None:
+    def _comes(self, cpu: _Cpu, time_ns: int, change: RunstateChange, who: int) -> None:
         runs_on = change.was == Runstate.RUNNING
         if cpu.left is not None and not runs_on:
             before, left, since_ns = cpu.left
@@ -94,7 +94,9 @@ class _Reader:
         elif cpu.current != who:
             # The vCPU before is not known: this CPU has no records yet, or some were lost.
             before = IDLE if cpu.current is None else cpu.current
-            self.rows.append((time_ns, change.cpu, HostEvent.SWITCH, who, before, Left.READY))
+            self.rows.append(
+                (time_ns, change.cpu, HostEvent.SWITCH, who, before, SwitchReason.READY)
+            )
         elif time_ns < cpu.recorded_ns + _AGAIN_NS:
             return
         else:
@@ -102,14 +104,14 @@ class _Reader:
         cpu.current, cpu.left, cpu.recorded_ns = who, None, time_ns
         self.last_on[who] = change.cpu
 
-    def _leaving_reason(self, now: Runstate) -> Left:
+    def _leaving_reason(self, now: Runstate) -> SwitchReason:
         if now == Runstate.RUNNABLE:
-            return Left.READY
+            return SwitchReason.READY
         if now == Runstate.BLOCKED:
-            return Left.WAITING
+            return SwitchReason.WAITING
         # A machine that has used up its cap is parked until the next accounting period
         # (xen/common/sched/credit.c); otherwise the toolstack paused it.
-        return Left.READY if self.capped else Left.STOPPED
+        return SwitchReason.READY if self.capped else SwitchReason.STOPPED
 
     def forget(self, cpu: int) -> None:
         """Know nothing more of a CPU: records of it were lost."""
@@ -117,7 +119,11 @@ class _Reader:
 
 
 def schedule(
-    recorded: Iterable[Change | Lost], hz: float, origin: int, *, capped: bool = False
+    recorded: Iterable[RunstateChange | LostRecords],
+    hz: float,
+    origin: int,
+    *,
+    capped: bool = False,
 ) -> XenSchedule:
     """Return the series of the records of :func:`tare.platforms.xen.trace.records.records`.
 
@@ -131,10 +137,10 @@ def schedule(
         capped: Whether a limit can take the measuring machine's vCPUs off line.
     """
     reader, lost = _Reader(hz, origin, capped), 0
-    changes: list[tuple[int, Change | Lost]] = []
+    changes: list[tuple[int, RunstateChange | LostRecords]] = []
     at: dict[int, int] = {}
     for each in recorded:
-        if isinstance(each, Lost):
+        if isinstance(each, LostRecords):
             lost += each.records
             changes.append((at.get(each.cpu, origin), each))
         elif each.ticks >= origin:
@@ -142,7 +148,7 @@ def schedule(
             changes.append((each.ticks, each))
     # Stable: what a CPU noted at one moment stays in its order.
     for _, each in sorted(changes, key=lambda one: one[0]):
-        if isinstance(each, Lost):
+        if isinstance(each, LostRecords):
             reader.forget(each.cpu)
         else:
             reader.take(each)

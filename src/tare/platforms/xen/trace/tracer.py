@@ -14,7 +14,7 @@ from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Ledger
 from tare.hosts.processes import OwnedProcess, start_owned
 from tare.hosts.trace.tracefs import NoTracing
-from tare.platforms.xen.trace.records import SCHED_MIN, Change, Lost, records
+from tare.platforms.xen.trace.records import SCHED_MIN, LostRecords, RunstateChange, records
 
 T = TypeVar("T")
 PROGRAM = "xentrace"
@@ -87,7 +87,7 @@ class XenTracer:
             return f": {log.splitlines()[-1]}" if log else ""
         return ""
 
-    async def end(self) -> tuple[Change | Lost, ...]:
+    async def end(self) -> tuple[RunstateChange | LostRecords, ...]:
         """Stop recording, and return what was recorded of the scheduler.
 
         Raises:

@@ -20,7 +20,7 @@ from tare.workloads.mapreduce.configuration import (
     MANAGER_WEB,
     NAMENODE_WEB,
     SET_UP,
-    Layout,
+    ClusterLayout,
     set_up_words,
 )
 from tare.workloads.mapreduce.daemons import (
@@ -78,7 +78,7 @@ class RunningCluster(HadoopCluster):
     """
 
     members: Mapping[str, Member]
-    layout: Layout
+    layout: ClusterLayout
     lost: asyncio.Future[str] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -258,7 +258,7 @@ def layout_for(
     memory: int,
     processors: int,
     slower: float = 1.0,
-) -> Layout:
+) -> ClusterLayout:
     """Return the layout of a cluster.
 
     Args:
@@ -279,7 +279,7 @@ def layout_for(
         sizes = sizes_for(memory, wanted.tasks, master=not apart)
     except InputError as error:
         raise MachineFault(error.message, error.hint) from error
-    return Layout(
+    return ClusterLayout(
         addresses=names,
         slaves=slaves,
         sizes=sizes,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tare.run.topologies.cluster.member import Member
-    from tare.workloads.mapreduce.configuration import Layout
+    from tare.workloads.mapreduce.configuration import ClusterLayout
 
 
 LOGS_S = 20.0
@@ -21,7 +21,7 @@ class HadoopCluster(ABC):
 
     members: Mapping[str, Member]
     """Its machines by name that are Tare's, whose page caches are dropped."""
-    layout: Layout
+    layout: ClusterLayout
     """Its configuration."""
     took_s: float
     """Seconds from ready machines to a ready cluster."""

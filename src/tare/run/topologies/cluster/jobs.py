@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tare.agent.barrier import Barrier
     from tare.agent.client import ProgressCallback
     from tare.run.topologies.cluster.contract import HadoopCluster
-    from tare.workloads.mapreduce.job import Job, Step
+    from tare.workloads.mapreduce.job import Job, JobStep
 
 ANSWER_S = 60.0
 """Seconds that a daemon may take to answer a simple request."""
@@ -65,7 +65,7 @@ class _Ran:
         began_ms: The same moment on the master's clock, in ms since the epoch.
     """
 
-    step: Step
+    step: JobStep
     result: dict[str, Any]
     jobs: tuple[str, ...]
     at: float
@@ -174,7 +174,7 @@ class ClusterJob:
             }
         )
 
-    async def _step(self, step: Step) -> dict[str, Any]:
+    async def _step(self, step: JobStep) -> dict[str, Any]:
         dropped: list[Mapping[str, Any]] = []
         if step.cold:
             with self._spending("caches"):
@@ -230,7 +230,7 @@ class ClusterJob:
         members = self.cluster.members.values()
         return await asyncio.gather(*(member.drop_caches() for member in members))
 
-    async def _client(self, step: Step) -> dict[str, Any]:
+    async def _client(self, step: JobStep) -> dict[str, Any]:
         layout, master = self.cluster.layout, self.cluster.master
         if step.engine == "spark":
             try:
@@ -253,7 +253,7 @@ class ClusterJob:
         env = {"HADOOP_USER_NAME": self.cluster.user}
         return await master.run(_CLIENT, *argv, env=env, timeout_s=self.deadline_s)
 
-    async def _script(self, step: Step) -> dict[str, Any]:
+    async def _script(self, step: JobStep) -> dict[str, Any]:
         cluster = self.cluster
         ports = " ".join(
             f"--resolve {name}:{address.partition(':')[0]}"
@@ -288,7 +288,7 @@ class ClusterJob:
         )
         return sum(map(written, await side_by_side(*reading)))
 
-    async def _blame(self, step: Step, jobs: Sequence[str]) -> str:
+    async def _blame(self, step: JobStep, jobs: Sequence[str]) -> str:
         """Return which tasks of a failed job were lost, according to its history."""
         if step.engine == "spark":
             lost = await spark_losses(self.cluster.master, self.cluster.slaves)
@@ -370,7 +370,7 @@ def job_facts(result: Mapping[str, Any]) -> CellFacts:
     }
 
 
-def measured_of(steps: Sequence[Step]) -> tuple[int, int]:
+def measured_of(steps: Sequence[JobStep]) -> tuple[int, int]:
     """Return the index of the first measured step, and the index after the last."""
     numbers = [number for number, step in enumerate(steps) if step.measured]
     return (numbers[0], numbers[-1] + 1) if numbers else (len(steps), len(steps))

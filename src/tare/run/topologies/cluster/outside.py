@@ -14,7 +14,7 @@ from tare.errors import InputError, MachineFault, TareError, WorkloadFault
 from tare.run.topologies.cluster.contract import HadoopCluster
 from tare.run.topologies.cluster.folder import KIND, deletion
 from tare.run.topologies.cluster.state import objects_in
-from tare.workloads.mapreduce.configuration import DATANODE_WEB, SET_UP, Layout
+from tare.workloads.mapreduce.configuration import DATANODE_WEB, SET_UP, ClusterLayout
 from tare.workloads.mapreduce.sizes import MIB, sizes_for
 
 if TYPE_CHECKING:
@@ -63,10 +63,10 @@ class OutsideCluster(HadoopCluster):
     _entry: Entry | None = None
     outside = True
 
-    layout: Layout = field(init=False)
+    layout: ClusterLayout = field(init=False)
 
     def __post_init__(self) -> None:
-        self.layout = Layout(
+        self.layout = ClusterLayout(
             addresses={CLIENT: LOOPBACK},
             slaves=(),
             sizes=sizes_for(CLIENT_MEMORY, 1),

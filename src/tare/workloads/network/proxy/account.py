@@ -59,7 +59,7 @@ class Spent:
 
 
 @dataclass(frozen=True)
-class Account:
+class CpuAccount:
     """The CPU time by user, and how many requests were answered meanwhile.
 
     Args:
@@ -91,7 +91,7 @@ class Account:
 
 
 @dataclass(frozen=True)
-class Below:
+class HypervisorUse:
     """The use of the CPUs by the account of the hypervisor below the host's kernel, in CPUs.
 
     Args:
@@ -115,7 +115,7 @@ class Below:
         return max(0.0, self.cpus - self.machine - self.host - sum(self.others.values()))
 
 
-def below_in(result: Mapping[str, Any]) -> Below | None:
+def below_in(result: Mapping[str, Any]) -> HypervisorUse | None:
     """Return the use of the CPUs below the host's kernel; None: there is no hypervisor below."""
     reported = result.get("below")
     if not isinstance(reported, Mapping):
@@ -127,7 +127,7 @@ def below_in(result: Mapping[str, Any]) -> Below | None:
         raise ValueError(f"what other machines had is {shortened(others)}, not a number for each")
     named = {str(name): finite(spent, f"others {name}") for name, spent in others.items()}
     host_on = tuple(int(cpu) for cpu in reported.get("host_on", ()))
-    return Below(domain, cpus, machine, host, named, host_on)
+    return HypervisorUse(domain, cpus, machine, host, named, host_on)
 
 
 def owners_in(reported: Mapping[str, Any]) -> Owners:
@@ -139,7 +139,7 @@ def owners_in(reported: Mapping[str, Any]) -> Owners:
     return Owners(**sets, server=str(reported.get("server", "")), domain=None)
 
 
-def account_of(result: Mapping[str, Any]) -> Account:
+def account_of(result: Mapping[str, Any]) -> CpuAccount:
     """Return where the time went.
 
     Args:
@@ -193,7 +193,7 @@ def account_of(result: Mapping[str, Any]) -> Account:
     inside = _machine_cpu_s(machine, result, cpus if result.get("shared") else None)
     within = sum(inside.values())
     spent += _ordered(INSIDE, inside, within, rate * number(machine, "seconds"))
-    return Account(
+    return CpuAccount(
         tuple(_add_cycles(each, cycles) for each in spent),
         _machines(owned, bool(owners.machine) or below is not None, result, requests),
         1 - left / total_s,
@@ -206,7 +206,9 @@ def account_of(result: Mapping[str, Any]) -> Account:
     )
 
 
-def _machine_account(result: Mapping[str, Any], machine: Mapping[str, Any], rate: float) -> Account:
+def _machine_account(
+    result: Mapping[str, Any], machine: Mapping[str, Any], rate: float
+) -> CpuAccount:
     """Return the account of a machine on another computer, whose CPUs nobody watches."""
     requests = rate * number(machine, "seconds")
     if requests <= 0:
@@ -214,10 +216,10 @@ def _machine_account(result: Mapping[str, Any], machine: Mapping[str, Any], rate
     inside = _machine_cpu_s(machine, result, None)
     spent = _ordered(INSIDE, inside, sum(inside.values()), requests)
     cost = _machines({}, False, result, requests)
-    return Account(tuple(spent), cost, None, None, None, None, NOT_WATCHED)
+    return CpuAccount(tuple(spent), cost, None, None, None, None, NOT_WATCHED)
 
 
-def together(parts: Sequence[Account], rates: Sequence[float]) -> Account:
+def together(parts: Sequence[CpuAccount], rates: Sequence[float]) -> CpuAccount:
     """Return the account of several stretches of time, all of one length, as if of one.
 
     Args:
@@ -254,7 +256,7 @@ def together(parts: Sequence[Account], rates: Sequence[float]) -> Account:
                 mean(answered, (each.cycles for each in theirs)),
             )
         )
-    return Account(
+    return CpuAccount(
         tuple(sorted(spent, key=lambda each: (each.where != HOST, -each.share))),
         mean(answered, (each.machine_s for each in parts)),
         mean(equal, (each.owned for each in parts)),
@@ -276,7 +278,7 @@ def _shortened(spent: Mapping[str, float], of_given: float) -> dict[str, float]:
     return {who: seconds / max(1.0, of_given) for who, seconds in spent.items()}
 
 
-def unowned(found: Account) -> list[str]:
+def unowned(found: CpuAccount) -> list[str]:
     """Return a warning where too much of the host's CPU time has no owner."""
     if found.owned is None or found.owned >= OWNED:
         return []
@@ -286,7 +288,7 @@ def unowned(found: Account) -> list[str]:
     ]
 
 
-def two_clocks(found: Account) -> list[str]:
+def two_clocks(found: CpuAccount) -> list[str]:
     """Return a warning where the threads of a host ran for far more than its kernel was given."""
     if found.threads_of_given is None or found.threads_of_given <= MOST_OF_GIVEN:
         return []
@@ -384,6 +386,6 @@ def _machines(
     return busy / number(result, "stages.full.requests_per_s")
 
 
-def shares(found: Account, where: str) -> dict[str, float]:
+def shares(found: CpuAccount, where: str) -> dict[str, float]:
     """Return the share of each owner or kind in one place."""
     return {each.who: each.share for each in found.spent if each.where == where}

@@ -11,8 +11,8 @@ from tare.workloads.network.proxy import kernel_text as kernel
 from tare.workloads.network.proxy import load_search
 from tare.workloads.network.proxy.account import (
     HOST,
-    Account,
-    Below,
+    CpuAccount,
+    HypervisorUse,
     below_in,
     shares,
 )
@@ -26,7 +26,7 @@ HEADROOM = 1.5
 
 def limits(
     rounds: Sequence[Mapping[str, Any]],
-    found: Account,
+    found: CpuAccount,
     direct: float,
     proxied: float,
     straight: float | None = None,
@@ -132,14 +132,14 @@ def _busy(
     return 1 - idle / total if total > 0 else 0.0
 
 
-def _mean_below(rounds: Sequence[Mapping[str, Any]]) -> Below | None:
+def _mean_below(rounds: Sequence[Mapping[str, Any]]) -> HypervisorUse | None:
     """Return who had the CPUs below the host's kernel, its own use as the mean over the rounds."""
     found = [below for each in rounds if (below := below_in(each)) is not None]
     return replace(found[-1], host=fmean(each.host for each in found)) if found else None
 
 
 def _withheld_by_host(
-    below: Below, machine: set[int], here: Mapping[str, Sequence[int]]
+    below: HypervisorUse, machine: set[int], here: Mapping[str, Sequence[int]]
 ) -> list[str]:
     """Return what the host's kernel kept from client and origin, where it is a guest itself.
 

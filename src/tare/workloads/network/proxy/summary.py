@@ -11,7 +11,7 @@ from tare.units import format_number
 from tare.workloads.network.proxy import kernel_text as kernel
 from tare.workloads.network.proxy import load_search
 from tare.workloads.network.proxy.account import (
-    Account,
+    CpuAccount,
     account_of,
     slow_look,
     together,
@@ -174,14 +174,14 @@ def _tls(full: Mapping[str, Any]) -> dict[str, Any]:
     return dict(agreed) if isinstance(agreed, Mapping) else {}
 
 
-def _plain_account(found: Account) -> dict[str, Any]:
+def _plain_account(found: CpuAccount) -> dict[str, Any]:
     reported = {name: value for name, value in asdict(found).items() if value is not None}
     spent = (asdict(each) for each in found.spent)
     reported["spent"] = [{k: v for k, v in each.items() if v is not None} for each in spent]
     return reported
 
 
-def _cost(rounds: Sequence[Mapping[str, Any]], found: Account, rate: float) -> dict[str, float]:
+def _cost(rounds: Sequence[Mapping[str, Any]], found: CpuAccount, rate: float) -> dict[str, float]:
     """Return what the machine cost the host while the CPUs were watched."""
     if found.machine_s is None:
         return {}

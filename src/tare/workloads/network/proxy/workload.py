@@ -13,10 +13,10 @@ from tare.workloads.network.ends import (
     HTTP_PORT,
     ORIGIN_PORT,
     ProxiedEnds,
+    ProxiedTraffic,
     ProxiedWorkload,
     Results,
     Stage,
-    Through,
 )
 from tare.workloads.network.nginx import nginx
 from tare.workloads.network.proxy import kernel_text as kernel
@@ -193,7 +193,7 @@ class Proxy(ProxiedWorkload[ProxyParameters]):
             port=HTTP_PORT,
             server=haproxy(parameters, shown),
             client=first.client,
-            through=Through(
+            through=ProxiedTraffic(
                 origin=nginx(
                     parameters.size,
                     ORIGIN_PORT,
