@@ -79,7 +79,7 @@ def test_a_share_of_nothing_is_not_a_limit() -> None:
     before, after = lost([0.0] * 20), lost([0.0] * 20, run="r2")
     (one,) = check(before, after, [parse_gate("net lost < +5 %")])
     assert one.outcome == "open"
-    assert one.reason.startswith("it was 0 before") and "--floor 'lost=1'" in one.reason
+    assert one.reason.startswith("it was 0 in the first run") and "--floor 'lost=1'" in one.reason
     (floored,) = check(before, after, [parse_gate("net lost < +5 %", floor=1.0)])
     assert (floored.outcome, floored.reason) == ("holds", "")
     (value,) = check(before, after, [parse_gate("net lost < 10 1")])

@@ -271,8 +271,8 @@ def of_arms(number: int, *arms: str, workload: str = "work") -> Comparison:
         (
             of_arms(1, "bare", "box"),
             of_arms(2, "bare", "vm"),
-            "no arm in common but bare: the first has box, the second vm",
-            "the same in both studies",
+            "no arm in common except bare: the first has box, the second vm",
+            "the same name in both studies",
         ),
         (
             of_arms(1, "bare", "vm"),
