@@ -97,7 +97,7 @@ def unusable(error: OSError) -> InputError:
     if not error.filename:
         return InputError(
             f"the output cannot be written: {error.strerror or error}",
-            "let what takes the output have room for it, and read it to its end",
+            "make room where the output goes, and read it to its end",
         )
     path = Path(os.fsdecode(error.filename))
     return InputError(f"{path}: {error.strerror or error}", f"{remedy(error, path)}; {OWN_PLACES}")
@@ -133,7 +133,7 @@ def remedy(error: OSError, path: Path) -> str:
                 "make its folder (mkdir -p)"
             )
         case errno.ENOTDIR | errno.EISDIR | errno.EEXIST:
-            return "something else has its name: move that away"
+            return "another file has its name: move that file away"
         case errno.EIO:
             return "the disk does not work: dmesg says more; use another one"
         case errno.EMFILE | errno.ENFILE:

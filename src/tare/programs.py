@@ -106,7 +106,7 @@ MKFS = Program(("mkfs.ext4",), "disks of machines", _everywhere("e2fsprogs"))
 IP = Program(("ip",), "networks of machines", _everywhere("iproute2", dnf="iproute"))
 TASKSET = Program(("taskset",), "keeping QEMU to its CPUs", _everywhere("util-linux"))
 SETPRIV = Program(
-    ("setpriv",), "running QEMU as a user of its own", _everywhere("util-linux", apk="setpriv")
+    ("setpriv",), "running QEMU as a separate user", _everywhere("util-linux", apk="setpriv")
 )
 QEMU_IMG = Program(
     ("qemu-img",),

@@ -116,7 +116,7 @@ def _failed(lab: Lab) -> str:
         return ""
     before, _, after = output.partition("==")
     still = stopped(cpu_times(before), cpu_times(after))
-    return f"CPU {still} of {lab.name} takes no interrupts any more" if still else ""
+    return f"CPU {still} of {lab.name} no longer takes interrupts" if still else ""
 
 
 @asynccontextmanager

@@ -43,7 +43,9 @@ async def test_noise_is_measured_by_a_kernel_with_both_tracers(
             await lab.sh(
                 f"mkdir {root}/instances/mine; echo hwlat >{root}/instances/mine/current_tracer"
             )
-            with pytest.raises(NoTracing, match=r"somebody uses .* hwlat in its instance mine"):
+            with pytest.raises(
+                NoTracing, match=r"another process uses .* hwlat in its instance mine"
+            ):
                 await measure_noise(host, ledger, cpus, SECONDS)
             await lab.sh(f"cat {root}/instances/mine/current_tracer; rmdir {root}/instances/mine")
         print(before)

@@ -153,7 +153,7 @@ def test_another_way_is_refused() -> None:
 
 
 @given(seen=st.builds(AddressPair, addresses, addresses), inside=st.data())
-def test_it_is_direct_where_both_sides_see_the_same_addresses(
+def test_network_is_direct_if_both_sides_see_the_same_addresses(
     seen: AddressPair, inside: st.DataObject
 ) -> None:
     there = inside.draw(st.sampled_from(["", seen.there]) | addresses)

@@ -101,7 +101,7 @@ def test_shares_are_whole_percent_of_all_processors(vcpus: int, cap: float, weig
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"scheduling": {"nice": 1}}, "Hyper-V knows no nice"),
+        ({"scheduling": {"nice": 1}}, "`nice` is not supported by Hyper-V"),
         ({"generation": 2, "devices": "emulated"}, "write `generation: 1`"),
         ({"secure_boot": True}, "write `generation: 2`"),
         ({"generation": 2, "image": "D:\\a.vhd"}, "convert it to a .vhdx"),

@@ -236,7 +236,7 @@ def test_a_machine_of_kubevirts_is_an_arm() -> None:
     assert {**alone.settings, "shape": 0} == {**arm.settings, "shape": 0}
 
 
-def test_real_time_and_i_o_threads_of_kubevirt_that_are_taken_otherwise_are_listed() -> None:
+def test_kubevirt_real_time_and_i_o_threads_that_are_imported_differently_are_listed() -> None:
     machine = yaml.safe_load(KUBEVIRT)["items"][0]
     domain = machine["spec"]["template"]["spec"]["domain"]
     domain["cpu"]["realtime"] = {}
@@ -244,7 +244,7 @@ def test_real_time_and_i_o_threads_of_kubevirt_that_are_taken_otherwise_are_list
     domain["cpu"]["realtime"] = {"mask": "0-1,^1"}
     domain["ioThreads"] = {"supplementalPoolThreadCount": 4}
     arm = imported(yaml.safe_dump(machine))
-    left(arm, "domain.cpu.realtime.mask", "all vCPUs are scheduled alike")
+    left(arm, "domain.cpu.realtime.mask", "all vCPUs are scheduled in the same way")
     left(arm, "domain.ioThreads.supplementalPoolThreadCount=4", "one I/O thread")
 
 
@@ -362,7 +362,11 @@ def test_vcpus_that_are_scheduled_alike_have_one_policy() -> None:
         text.replace("vcpus='1' scheduler='fifo' priority='5'", "vcpus='1' scheduler='batch'")
     )
     assert "scheduling" not in other.settings
-    left(other, "vcpusched fifo 5 of the vCPUs 0: Tare knows one", "vcpusched batch of the vCPUs 1")
+    left(
+        other,
+        "vcpusched fifo 5 of the vCPUs 0: Tare supports one",
+        "vcpusched batch of the vCPUs 1",
+    )
 
 
 SEVERAL = """<domain type='kvm'><vcpu>2</vcpu><iothreads>2</iothreads><devices><disk type='block'>

@@ -241,7 +241,7 @@ def test_description_names_only_special_settings() -> None:
     for word in (
         "disk on virtio-scsi",
         "disk in a qcow2 file",
-        "extra arguments that Tare does not know: -global x.y=1",
+        "extra arguments that Tare does not interpret: -global x.y=1",
         "memory of NUMA node 1",
     ):
         assert word in description, (word, description)

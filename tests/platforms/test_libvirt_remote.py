@@ -132,7 +132,9 @@ async def test_a_connection_is_called_as_on_its_own_host(
     assert "systemctl start" in caught.value.hint
 
 
-async def test_a_way_leaves_nothing_behind(afar: Context, daemon: Daemon) -> None:
+async def test_a_forwarded_socket_leaves_no_folder_and_no_task_behind(
+    afar: Context, daemon: Daemon
+) -> None:
     async with forwarded_uri(afar.host, daemon.uri) as here:
         folder = Path(here.partition("?socket=")[2]).parent
         assert folder.stat().st_mode & 0o077 == 0

@@ -211,7 +211,7 @@ def test_a_medium_is_its_owners_alone_and_the_private_key_is_not_on_it(medium: P
         make_medium(medium.parent / "none" / "x", CallbackAddress("127.0.0.1", 1))
 
 
-def test_the_command_makes_a_medium_and_asks_for_a_whole_place(tmp_path: Path) -> None:
+def test_the_command_makes_a_medium_and_requires_an_address_with_port(tmp_path: Path) -> None:
     made = tmp_path / "stick.img"
     asked = tare("image", "medium", "--callback", "192.0.2.9:7710", "--out", made)
     assert asked.returncode == 0, asked.stderr

@@ -192,7 +192,7 @@ async def test_a_killed_machine_leaves_nothing_behind(
         else:
             os.kill(machine._process.pid, signal.SIGKILL)
         fault = await asyncio.wait_for(machine.died, 20)
-        words = {"machine": "ended by itself: ctr returned 255", "ctr": "killed by signal 9"}
+        words = {"machine": "ended unexpectedly: ctr returned 255", "ctr": "killed by signal 9"}
         assert words[killed] in fault.message
     finally:
         await machine.stop()

@@ -97,7 +97,7 @@ def test_workloads_that_need_real_time_priority_or_a_toolbox_are_skipped_with_th
 class TestForReal:
     pytestmark = FOR_REAL
 
-    async def test_it_is_an_ordinary_user_and_leaves_nothing(
+    async def test_rootless_container_runs_as_an_ordinary_user_and_leaves_nothing(
         self, context: Context, tmp_path: Path
     ) -> None:
         verdict = await OCI.check(context, ROOTLESS)

@@ -123,8 +123,8 @@ def test_weight_is_in_cpu_shares(weight: int) -> None:
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"scheduling": {"nice": 1}}, "oVirt knows no nice"),
-        ({"scheduling": {"reservation": 1}}, "oVirt knows no reservation"),
+        ({"scheduling": {"nice": 1}}, "`nice` is not supported by oVirt"),
+        ({"scheduling": {"reservation": 1}}, "`reservation` is not supported by oVirt"),
         ({"scheduling": {"cap": 0.5}, "cpu_profile": "half"}, "a VM has one CPU profile"),
         ({"chipset": "i440fx", "firmware": "uefi"}, "write `chipset: q35`"),
     ],

@@ -110,7 +110,7 @@ def test_weight_and_cap_are_those_of_the_role(tmp_path: Path, server: Server) ->
 
 @pytest.mark.parametrize("knob", [{"nice": 1}, {"reservation": 1}, {"policy": "fifo"}])
 def test_settings_that_proxmox_lacks_are_refused_in_the_study(server: Server, knob: object) -> None:
-    with pytest.raises(ValidationError, match="Proxmox knows no"):
+    with pytest.raises(ValidationError, match="not supported by Proxmox"):
         options_of(server, scheduling=knob)
 
 

@@ -1,4 +1,4 @@
-"""QEMU runs as a user of its own, without rights it does not need, and with filtered calls."""
+"""QEMU runs as a separate user, without rights it does not need, and with filtered calls."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ async def test_this_qemu_offers_what_its_help_shows(tmp_path: Path) -> None:
     [
         ("EPYC", "TCG emulates"),
         ("EPYC-v1,-avx", "TCG emulates"),
-        ("Abacus,-avx", "this QEMU knows no CPU model Abacus"),
+        ("Abacus,-avx", "this QEMU does not have the CPU model Abacus"),
         ("host", "the CPU model host needs kvm"),
     ],
 )

@@ -61,7 +61,10 @@ def test_unknown_arguments_come_last_and_are_listed() -> None:
     argv = line(extra_args=extra)
     assert argv[-3:] == [*extra, "-S"]
     described = Qemu().describe(QemuOptions(extra_args=extra))
-    assert "extra arguments that Tare does not know: -global virtio-blk-pci.packed=on" in described
+    assert (
+        "extra arguments that Tare does not interpret: -global virtio-blk-pci.packed=on"
+        in described
+    )
 
 
 @pytest.mark.parametrize(

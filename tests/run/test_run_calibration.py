@@ -132,7 +132,7 @@ def test_only_a_differing_second_source_raises_a_doubt() -> None:
     assert judged("x", "Hz", 0.89, 1.0, "y", 0.1).level == "warn"
 
 
-def test_it_is_in_the_report_and_in_what_verify_says(tmp_path: Path) -> None:
+def test_calibration_is_in_the_report_and_in_the_output_of_verify(tmp_path: Path) -> None:
     metric = SimulatedMetric("latency", {"bare": 1e-6, "vm": 2e-6})
     events = events_of(
         SimulatedRun(metrics=(metric,), arms={"bare": "bare", "vm": "qemu"}, blocks=3)

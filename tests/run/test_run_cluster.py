@@ -91,7 +91,7 @@ async def test_tiny_cluster_counts_words_and_reports_its_phases(context: Context
         os.kill(pid, signal.SIGKILL)
         reason = await asyncio.wait_for(cluster.lost, 60)
         how = "sh was killed, though the machine had not run out of memory"
-        assert reason == f"the nodemanager on slave-1 ended by itself: {how}"
+        assert reason == f"the nodemanager on slave-1 ended unexpectedly: {how}"
 
 
 def test_a_wrong_count_is_refused() -> None:

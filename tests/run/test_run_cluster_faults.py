@@ -166,7 +166,7 @@ async def test_run_continues_after_a_lost_nodemanager(
 
     await kill_in_mid_job(study, folder, LocalHost(agent_program), its_manager)
     reason = reason_of_the_first(folder)
-    assert reason.startswith("the nodemanager on slave-1 ended by itself"), reason
+    assert reason.startswith("the nodemanager on slave-1 ended unexpectedly"), reason
     assert_nothing_is_left(tmp_path, folder)
 
 

@@ -117,4 +117,4 @@ async def test_a_duet_is_not_placed_on_a_cpu_that_is_gone(
     assert len(changes) == 1
     last = {each.cell: each for each in ends}
     assert {each.status for each in last.values()} == {"failed"}
-    assert any("cannot be used any more" in each.reason for each in last.values()), last
+    assert any("can no longer be used" in each.reason for each in last.values()), last

@@ -36,7 +36,7 @@ def run_host() -> Any:
 
 
 @pytest.mark.parametrize("left_on", [["here"], ["there"], ["here", "there"]])
-async def test_it_is_removed_on_each_host(tmp_path: Path, left_on: list[str]) -> None:
+async def test_leftovers_are_removed_on_each_host(tmp_path: Path, left_on: list[str]) -> None:
     calls: list[Any] = []
     cells = SimpleNamespace(log=SimpleNamespace(append=calls.append), folder=RunFolder(tmp_path))
     shared: Any = SimpleNamespace(cells=cells)

@@ -153,7 +153,7 @@ async def test_a_block_that_failed_whole_is_held_against_what_is_up(
                 fold.take(as_read(number + 1, event))
         left = [each.number async for each in dealt]
     assert (left, blocks.ended) == (([2], "done") if still_up else ([], "gone"))
-    assert (not still_up) == any("kvm is not up any more: no answer" in each for each in messages)
+    assert (not still_up) == any("kvm is no longer up: no answer" in each for each in messages)
 
 
 def failed(cell: str) -> CellFinished:

@@ -103,7 +103,7 @@ async def carried(
     return await sessions.execute(), messages
 
 
-async def test_each_process_measures_what_is_up_and_says_what_to_swap(
+async def test_each_process_measures_the_booted_arms_and_names_the_next_boot(
     computer: Played, tmp_path: Path
 ) -> None:
     waiting, _ = await carried(tmp_path, begin=True)

@@ -101,7 +101,7 @@ def test_two_mounts_of_one_folder_are_one_folder(folder: Path, tmp_path: Path) -
         subprocess.run(["umount", other], check=True)
 
 
-def test_a_killed_writers_lock_is_void_at_once(folder: Path) -> None:
+def test_the_lock_of_a_killed_writer_is_released_at_once(folder: Path) -> None:
     with writer(folder) as first:
         first.kill()
         first.wait()

@@ -293,7 +293,7 @@ async def test_unrecognisable_hypervisor_is_refused() -> None:
 
 @pytest.mark.parametrize("word", ["", "kvm", "none", "any", "itself", "xen:credit", "a b"])
 def test_a_hypervisors_word_is_one_that_a_boot_can_begin_with(word: str) -> None:
-    with pytest.raises(ValueError, match="names no hypervisor"):
+    with pytest.raises(ValueError, match="is not a hypervisor's name"):
         HostHypervisor(word, "Mine", {"/x": ""}, "above it")
 
 

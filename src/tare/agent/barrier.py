@@ -40,8 +40,8 @@ class Barrier:
 
         Args:
             go: Sends that run its signal.
-            load: Whether it is a load, which starts after the measuring runs: if time counts
-                instructions, a load's pauses would pass at once before they work.
+            load: Whether it is a load. Loads start after the measuring runs: if the guest's time
+                counts instructions, a load's pauses would otherwise pass before the runs start.
 
         Raises:
             MachineFault: Another run failed before the start.

@@ -41,7 +41,7 @@ def _asking() -> Iterator[None]:
     try:
         yield
     except (OSError, KeyError, ClosedClientError) as error:
-        raise ClusterGone(f"the scheduler does not answer any more: {error}") from error
+        raise ClusterGone(f"the scheduler no longer answers: {error}") from error
 
 
 class PartAttempt:
@@ -220,7 +220,7 @@ class Cluster:
     async def _hosts(self) -> Mapping[str, str]:
         scheduler = self._client.scheduler
         if scheduler is None or self._client.status != "running":
-            raise ClusterGone("the scheduler does not answer any more")
+            raise ClusterGone("the scheduler no longer answers")
         with _asking():
             known = await scheduler.identity(n_workers=-1)
         found: dict[str, str] = {}

@@ -33,7 +33,7 @@ class HostGone(TareError):
 
 
 class ClusterGone(TareError):
-    """The scheduler does not answer any more."""
+    """The scheduler no longer answers."""
 
 
 class StaysAway(TareError):

@@ -222,9 +222,9 @@ class Host(ABC):
     async def open_terminal(
         self, path: str | Path
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Open a terminal, such as a guest's console, for all byte values; raises OSError.
+        """Open a terminal, such as a guest's console, in raw mode; raises OSError.
 
-        Its reader is at its end once the terminal's other side is closed.
+        The reader reaches its end once the terminal's other side is closed.
         """
 
     @abstractmethod

@@ -128,7 +128,7 @@ async def _fetch_lists(host: Host, release: Release, archive: Archive) -> None:
         got = await host.run(argv, timeout_s=_UPDATE_S)
     except InputError as error:
         raise NotAvailable(
-            f"there is no apt here, and `release` takes packages of {words}",
+            f"there is no apt here, and `release` needs packages of {words}",
             "use a computer with Debian or Ubuntu",
         ) from error
     if not got.ok or not archive.state():

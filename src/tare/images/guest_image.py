@@ -38,7 +38,7 @@ class GuestImage:
         boot_kernel: The uncompressed ELF with a PVH entry where there is one, else ``kernel``.
         initramfs: The agent as ``/init``, the modules, and the list of their load order.
         digest: SHA-256 (hex) of all inputs.
-        kernel_version: As ``uname -r`` will say.
+        kernel_version: The release that ``uname -r`` will show.
         cached: Whether it was found ready.
         took_s: Seconds spent finding or building it.
         notes: What a reader of the results should know, one sentence each.
@@ -156,7 +156,7 @@ def initramfs(agent: bytes, modules: Iterable[Module]) -> bytes:
 
     Args:
         agent: The static agent program.
-        modules: In the order in which the agent is to load them.
+        modules: The modules, in the order in which the agent loads them.
     """
     held = tuple(modules)
     paths = [f"lib/modules/{module.name}.ko" for module in held]

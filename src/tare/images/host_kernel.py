@@ -207,7 +207,7 @@ async def host_kernel(host: Host, cache: Path) -> Kernel:
 
     Args:
         host: The host, here or over SSH.
-        cache: Where the copy is kept, on this computer.
+        cache: The cache folder for the copy, on this computer.
 
     Raises:
         InputError: The image is not there, or cannot be read; or the cache cannot be written.

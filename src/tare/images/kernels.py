@@ -34,7 +34,7 @@ class Kernel:
     Args:
         file: The bzImage or ELF.
         modules: The directory of its modules; None when there is none.
-        version: As ``uname -r`` will say in the guest.
+        version: The release that ``uname -r`` will show in the guest.
         digest: SHA-256 (hex) of the file and what its modules came from.
         notes: What a reader of the results should know, one sentence each.
         packages: Name to version of the packages that it is from; empty: it is from none.
@@ -61,7 +61,7 @@ async def find_kernel(
     Args:
         host: The computer that builds, whose distribution names the packages.
         kernel: ``rt``, ``cloud``, ``generic``, a package's name, or a file.
-        cache: Where kernels are kept.
+        cache: The cache folder of kernels.
         release: The release whose packages are meant; None: the computer's own.
 
     Raises:
@@ -248,7 +248,7 @@ async def missing_kernels(host: Host, cache: Path, release: Release | None) -> G
 
     Args:
         host: The computer that builds images.
-        cache: Where bundles are imported.
+        cache: The cache folder of imported bundles.
         release: The release that kernels are to be of; None: the computer's own.
     """
     imported = read_index(cache).kernels if release is None else {}

@@ -39,7 +39,7 @@ class Note:
         options: Its options, the fields of :class:`LabOptions`.
         folder: Its files.
         port: The port of this computer's loopback that leads to its SSH server; 0 while it boots.
-        ended: Why it ended by itself; empty while it has not.
+        ended: The reason why it ended unexpectedly; empty while it runs.
     """
 
     caretaker: int
@@ -158,7 +158,7 @@ def way_in(command: list[str]) -> list[str]:
     """
     note = read_note()
     if note is not None and note.ended:
-        raise InputError(f"there is no lab any more: {note.ended}", "start one with: tare lab up")
+        raise InputError(f"the lab is gone: {note.ended}", "start one with: tare lab up")
     if note is None or not _held():
         raise InputError("there is no lab", "start one with: tare lab up")
     if not note.port:

@@ -123,7 +123,7 @@ def with_short_turns(binary: bytes) -> bytes | None:
 
 
 def _timer(found: re.Match[bytes]) -> int:
-    """Return where the timer is, relative to the file as the code is."""
+    """Return the file offset of the timer that an instruction addresses relative to itself."""
     (offset,) = struct.unpack("<i", found["timer"])
     return int(found.end("timer") + offset)
 

@@ -152,7 +152,7 @@ class Lab:
                 self.outer.fell_silent(fault)
             else:
                 if still:
-                    words = f"CPU {', '.join(map(str, still))} of it takes no interrupts any more"
+                    words = f"CPU {', '.join(map(str, still))} no longer takes interrupts"
                     self.outer.fell_silent(HostFroze(f"the emulated host froze: {words}"))
         end = self.died.result() if self.died.done() else None
         return end if isinstance(end, HostFroze) else None

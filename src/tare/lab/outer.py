@@ -212,10 +212,11 @@ class Outer:
             why = f": {errors}" if errors else ""
             return f"its QEMU was killed by {known.get(-code, f'signal {-code}')}{why}"
         if code:
-            return f"its QEMU ended with code {code}: {await self._errors() or 'it gave no reason'}"
+            reason = await self._errors() or "it did not report a reason"
+            return f"its QEMU ended with code {code}: {reason}"
         ended = self._monitor.ended_by if self._monitor is not None else ""
         words = {"guest-shutdown": "it powered itself off", "guest-reset": "it restarted itself"}
-        return words.get(ended, "its QEMU ended by itself")
+        return words.get(ended, "its QEMU ended unexpectedly")
 
     async def _errors(self) -> str:
         with contextlib.suppress(OSError):

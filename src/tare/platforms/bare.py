@@ -76,7 +76,7 @@ class BareOptions(SwitchedOptions, LinuxOptions):
 
     @property
     def memory_words(self) -> tuple[str, ...]:
-        """What reports add to an arm's description."""
+        """The words that reports add to an arm's description."""
         limits = {
             "shape": "kept to the shape's memory",
             "none": "with all the host's memory",
@@ -117,11 +117,9 @@ class Bare(Platform[BareOptions]):
                 toolbox=frozenset({"tree"}),
                 reaches_out=True,
                 notes=(
-                    "where a workload uses a disk, its processes are kept to the shape's memory "
-                    "by a control group, page cache included; elsewhere they share all of the "
-                    "host's",
-                    "a machine that is not pinned keeps to the least used CPUs, as many as it "
-                    "has vCPUs",
+                    "a control group limits the processes of disk workloads to the shape's memory, "
+                    "page cache included; other workloads may use all of the host's memory",
+                    "a machine that is not pinned uses the least busy CPUs, one for each vCPU",
                 ),
             ),
             kernel="the host's own",
@@ -311,4 +309,4 @@ async def _explain(code: int, kept: MemoryGroup | None) -> str:
         return f"the kernel killed the agent on the bare host: {exhausted}"
     if code < 0:
         return f"the agent on the bare host was killed by signal {-code}"
-    return f"the agent on the bare host ended by itself with status {code}"
+    return f"the agent on the bare host ended unexpectedly with status {code}"

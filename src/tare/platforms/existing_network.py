@@ -37,9 +37,9 @@ class GivenOptions(PlatformOptions):
 
     network_way: Literal["given"] | None = Field(
         default=None,
-        description="`given`: workloads with a network go over the one that the machine has "
-        "already, between it and the arm's host (`tare help network`). Tare makes and isolates "
-        "nothing there. Without it they are skipped.",
+        description="`given`: network workloads use the existing network between the machine and "
+        "the arm's host (`tare help network`). Tare creates and isolates nothing there. Default: "
+        "network workloads are skipped.",
     )
 
     @property

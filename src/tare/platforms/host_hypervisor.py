@@ -57,7 +57,9 @@ class HostHypervisor:
 
     def __post_init__(self) -> None:
         if not self.word.isalnum() or self.word in _WITHOUT:
-            raise ValueError(f"{self.word!r} names no hypervisor; write letters and digits alone")
+            raise ValueError(
+                f"{self.word!r} is not a hypervisor's name; write only letters and digits"
+            )
         if not self.signs:
             raise ValueError(f"{self.name} has no sign that shows whether it is running")
 

@@ -78,17 +78,17 @@ class ScheduledOptions(PlatformOptions):
 
 
 def refused(wanted: Scheduling, unknown: tuple[str, ...], who: str) -> Scheduling:
-    """Return what is wanted, unless a scheduler does not know it.
+    """Return the requested scheduling, unless the scheduler does not support it.
 
     Args:
-        wanted: What a study asks for.
-        unknown: What the scheduler lacks, by the names of :class:`Scheduling`.
-        who: The scheduler with its verb: ``Xen's schedulers know``.
+        wanted: The scheduling that a study asks for.
+        unknown: Settings that the scheduler lacks, by the names of :class:`Scheduling`.
+        who: The scheduler, for messages: ``Xen's schedulers``.
 
     Raises:
-        ValueError: Something unknown is asked for.
+        ValueError: A setting is not supported.
     """
     for name in unknown:
         if name in wanted.given:
-            raise ValueError(f"{who} no {name}; remove it")
+            raise ValueError(f"`{name}` is not supported by {who}; remove it")
     return wanted

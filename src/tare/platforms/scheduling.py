@@ -32,66 +32,66 @@ FAIR = ("nice", "weight", "cap", "slice")
 
 
 class Scheduling(BaseModel):
-    """The host scheduler's treatment of a machine; a setting that is left out stays unchanged."""
+    """The host scheduler's treatment of a machine. Settings that are left out stay unchanged."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     policy: Literal["other", "batch", "fifo"] | None = Field(
         default=None,
         description="Linux scheduling policy of the vCPU threads: `other` and `batch` share the "
-        "CPU fairly, `fifo` takes it as long as it wants. On bare hosts and in containers it is "
-        "the policy of the workload itself, which then keeps it; a real-time workload chooses "
-        "`fifo` with the highest priority when left out.",
+        "CPU fairly; `fifo` keeps the CPU as long as it wants. On bare hosts and in containers it "
+        "is the policy of the workload itself, which does not change it. Default: a real-time "
+        "workload chooses `fifo` with the highest priority.",
     )
     priority: int | None = Field(
-        default=None, ge=1, le=98, description="With `policy: fifo`: its priority; 1 when left out."
+        default=None, ge=1, le=98, description="With `policy: fifo`: the priority. Default: 1."
     )
     nice: int | None = Field(
         default=None,
         ge=-20,
         le=19,
-        description="Nice value: each step down is about a quarter more CPU time next to others. A "
-        "control group or session of the machine's own is made as nice as its threads.",
+        description="Nice value: each step down gives about a quarter more CPU time next to "
+        "others. The machine's control group or session, if it has one, gets the same value.",
     )
     weight: int | None = Field(
         default=None,
         ge=1,
         le=10_000,
-        description="The machine's part of a contended CPU against that of others, which have 100.",
+        description="The machine's weight for a contended CPU; others have 100.",
     )
     cap: Share | None = Field(
         default=None,
         gt=0,
         le=4096,
-        description="The most that the machine may run, in CPUs (`0.5`, or `50 %`), however idle "
-        "the host is.",
+        description="The most CPU time that the machine may use, in CPUs (`0.5`, or `50 %`), even "
+        "if the host is idle.",
     )
     period: Duration | None = Field(
         default=None,
         ge=10e-6,
         le=1,
-        description="How often `cap` is granted again: a machine that has used it up waits until "
-        "the next period; 100 ms when left out, and at least 1 ms. Under Xen's `rtds` how often "
-        "`reservation` is granted again; 10 ms when left out.",
+        description="The period of `cap`: a machine that has used up its time waits until the next "
+        "period. At least 1 ms. Default: 100 ms. Under Xen's `rtds`, the period of `reservation`. "
+        "Default: 10 ms.",
     )
     reservation: Share | None = Field(
         default=None,
         gt=0,
         le=4096,
-        description="What the machine gets however busy the host is, in CPUs.",
+        description="The CPU time that the machine gets even if the host is busy, in CPUs.",
     )
     slice: Duration | None = Field(
         default=None,
         ge=0.1e-3,
         le=1,
-        description="How long the machine runs at a stretch next to others of the same weight "
-        "(Linux: 0.1 to 100 ms, from 6.12 on).",
+        description="How long the machine runs without interruption next to others of the same "
+        "weight (Linux 6.12 or later: 0.1 to 100 ms).",
     )
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         if self.policy != "fifo" and self.priority is not None:
-            raise ValueError("a priority is for `policy: fifo`; the other policies know none")
+            raise ValueError("`priority` needs `policy: fifo`; other policies do not have one")
         if self.policy == "fifo":
             for name in FAIR:
                 if name in self.given:

@@ -99,7 +99,7 @@ class SshOptions:
 
     @property
     def indirect(self) -> bool:
-        """Whether another computer or a program is on the way there."""
+        """Whether the connection goes through another computer or a program."""
         return bool(self.jumps) or self.proxy_command is not None
 
     @property

@@ -154,7 +154,7 @@ async def _require_unused(host: Host, root: Path) -> None:
             instance = PurePosixPath(path).parent
             where = "" if instance == PurePosixPath(root) else f" in its instance {instance.name}"
             raise NoTracing(
-                f"somebody uses the kernel's tracer {tracer}{where}; it is left undisturbed"
+                f"another process uses the kernel's tracer {tracer}{where}; it is left undisturbed"
             )
 
 

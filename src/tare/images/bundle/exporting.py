@@ -52,10 +52,10 @@ async def export_bundle(
         host: This computer, whose distribution provides the packages.
         out: The file to write.
         made_by: The Tare that makes it, with its version.
-        kernels: As a study names them, but no files.
+        kernels: Kernels by their names in a study; no files.
         toolboxes: The kinds of toolboxes.
         agent: The agent, which a toolbox is tried with.
-        cache: Where both are kept.
+        cache: The cache folder of both.
         say: Is given each stage, in a sentence.
 
     Raises:

@@ -100,7 +100,7 @@ async def make_disc(host: Host, layout: DiscLayout, work: Path, out: Path) -> No
         host: This computer.
         layout: Its parts.
         work: An empty folder.
-        out: Where it goes.
+        out: The file to write.
 
     Raises:
         InputError: A program is missing, or says why it cannot.

@@ -55,7 +55,7 @@ class Drivers:
 
     Args:
         modules: All of them.
-        always: Those that are loaded at boot, in load order.
+        always: Modules to load at boot, in load order.
     """
 
     modules: tuple[Module, ...]

@@ -54,7 +54,7 @@ class LiveParts:
     Args:
         folder: Holds ``vmlinuz``, ``initrd.img`` and the names of :data:`LOADERS`.
         digest: SHA-256 (hex) of all that they were made from.
-        kernel_version: As ``uname -r`` will say.
+        kernel_version: The release that ``uname -r`` will show.
         versions: Package to version.
         cached: Whether they were found ready.
         notes: What their user should know of the cache, one sentence each.
@@ -156,9 +156,9 @@ class LiveImage:
     """A live image.
 
     Args:
-        file: Where it is.
+        file: The image file.
         digest: SHA-256 (hex) of its bytes.
-        kernel_version: As ``uname -r`` will say.
+        kernel_version: The release that ``uname -r`` will show.
         toolbox: The kind of its toolbox; None: it has none.
     """
 
@@ -184,7 +184,7 @@ async def make_live_image(
 
     Args:
         host: This computer.
-        out: Where it goes.
+        out: The file to write.
         kernel: ``generic``, or the name of a package with another signed kernel.
         toolbox: The toolbox that it holds; None: none.
         additions: What is added to that toolbox.

@@ -1,8 +1,8 @@
-"""The file that ``tare certify`` writes, and what its results are by its own events.
+"""The file that ``tare certify`` writes, with results that follow from its own events.
 
-Everything in it is either a number, a word of a fixed list, or a text that was looked through for
-names and secrets (:mod:`tare.platforms.certificates.redaction`). Whoever wrote the file may have
-written anything: it is *self-reported*. A check sees that it agrees with itself.
+Everything in it is a number, a word from a fixed list, or a text that was searched for names and
+secrets (:mod:`tare.platforms.certificates.redaction`). Its content is *self-reported*: the sender may
+have changed anything. A check verifies only that the file is consistent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tare.plaintext import plain_line
 from tare.refusals import message_of
 
 LARGEST = 16 << 20
-"""Bytes of the largest file that is read: a stranger may have written it."""
+"""The size limit of a file, in bytes: files come from untrusted senders."""
 _WORDS = 200
 
 
@@ -29,7 +29,7 @@ class _Part(BaseModel):
 
 
 class Case(_Part):
-    """One case of the conformance suite: what it asks, and what came of it."""
+    """One case of the conformance suite: its question and its outcome."""
 
     name: str = Field(max_length=100)
     asks: str = Field(default="", max_length=500)
@@ -54,10 +54,10 @@ class Results(_Part):
     Args:
         cases: How many cases had each outcome.
         cells: How many of the study's cells had each end, by arm.
-        left_out: What of the study was skipped, and why.
-        undeclared: Kinds that the ledger noted, and the platform had not stated.
-        lacking: What the platform states and was not found here.
-        leftovers: How many things were left behind.
+        left_out: The skipped parts of the study, with the reasons.
+        undeclared: Kinds of changes in the ledger that the platform had not declared.
+        lacking: Capabilities that the platform declares but that were not found here.
+        leftovers: The number of objects that were left behind.
         medians: The median over all blocks, by arm, cell and metric; only with figures.
         passes: Whether no case failed, none was left behind, all was declared, and the study ran.
     """
@@ -137,10 +137,10 @@ def recomputed(about: Certificate) -> Results:
     # Whoever wrote them may have mixed any kinds of values: what sorts or counts them says so.
     except ValidationError as error:
         raise ValueError(
-            f"its events are none of a run's: {message_of(error.errors()[0])}"
+            f"its events are not those of a run: {message_of(error.errors()[0])}"
         ) from error
     except (TypeError, ArithmeticError) as error:
-        raise ValueError(f"its parts are none of a certificate's: {error!r}") from error
+        raise ValueError(f"its parts are not those of a certificate: {error!r}") from error
 
 
 def results_of(
@@ -175,7 +175,7 @@ def results_of(
             for each in events
         )
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"its events are none of a run's: {error!r}") from error
+        raise ValueError(f"its events are not those of a run: {error!r}") from error
     outcomes = Counter(case.outcome for case in cases)
     undeclared = tuple(each.kind for each in writes if each.noted and not each.call)
     ran = complete and bool(ended) and all(each["status"] != "failed" for each in ended)

@@ -50,8 +50,8 @@ class HypervOptions(VendorOptions, ScheduledOptions):
     folder: Annotated[str, AfterValidator(_is_local)] | None = Field(
         None,
         min_length=1,
-        description="The host's folder in which each VM gets a folder of its own with all of its "
-        "files; by default the host's own folder for VMs. The account must be able to write there.",
+        description="The host's folder in which each VM gets a folder with all of its files. The "
+        "account must be able to write there. Default: the host's folder for VMs.",
     )
     image: Annotated[str, AfterValidator(_is_image)] | None = Field(
         None,
@@ -62,7 +62,7 @@ class HypervOptions(VendorOptions, ScheduledOptions):
     switch: str | None = Field(
         None,
         min_length=1,
-        description="The virtual switch that agents dial back over, by name; by default the only "
+        description="The name of the virtual switch that agents dial back over. Default: the only "
         "one.",
     )
     generation: Literal[1, 2] = Field(
@@ -72,21 +72,22 @@ class HypervOptions(VendorOptions, ScheduledOptions):
     )
     devices: Literal["paravirtual", "emulated"] = Field(
         "paravirtual",
-        description="`paravirtual`: the synthetic network card, and SCSI for a machine's own disk; "
-        "`emulated`: the legacy network card and IDE, of generation 1. Generation 1 boots from IDE "
-        "in either case. Linux drives IDE disks by `hv_storvsc` where it can: an emulated disk "
-        "needs an `image` of `tare image live --append ata_piix.prefer_ms_hyperv=0 --append "
+        description="`paravirtual`: the synthetic network card, and SCSI for the machine's own "
+        "disk. `emulated` (generation 1): the legacy network card and IDE. Generation 1 boots from "
+        "IDE in either case. Linux uses `hv_storvsc` for IDE disks if it can, so an emulated disk "
+        "needs an `image` made by `tare image live --append ata_piix.prefer_ms_hyperv=0 --append "
         "module_blacklist=hv_storvsc`. The agent's proof must show the requested drivers.",
     )
     secure_boot: bool = Field(
         False,
-        description="Generation 2: boot only what Microsoft's UEFI certificate authority signed.",
+        description="Generation 2: boot only images that Microsoft's UEFI certificate authority "
+        "signed.",
     )
     cpu_groups: bool | Literal["auto"] = Field(
         False,
-        description="Confine each VM to its CPUs of the host by a CPU group of Tare's own, which "
-        "the Host Compute Service creates: Windows Server 2019, Windows 10 1809 or newer. Without "
-        "it nothing is bound. Each vCPU may use all CPUs of its VM's group. `auto`: confine the "
+        description="Confine each VM to its CPUs of the host, by a CPU group that Tare creates "
+        "through the Host Compute Service (Windows Server 2019, Windows 10 1809 or newer). Without "
+        "it, nothing is pinned. Each vCPU may use all CPUs of its VM's group. `auto`: confine the "
         "VMs of pinned scenarios if the host and the account allow it.",
     )
     scheduling: Scheduling = subject_scheduling(
@@ -97,7 +98,7 @@ class HypervOptions(VendorOptions, ScheduledOptions):
     @classmethod
     def within(cls, wanted: Scheduling) -> Scheduling:
         """Refuse what Hyper-V does not support."""
-        return refused(wanted, UNKNOWN, "Hyper-V knows")
+        return refused(wanted, UNKNOWN, "Hyper-V")
 
     @model_validator(mode="after")
     def _check_generation(self) -> Self:
@@ -108,7 +109,7 @@ class HypervOptions(VendorOptions, ScheduledOptions):
                 "generation 2 has no legacy network card and no IDE: write `generation: 1`"
             )
         if self.generation == 2 and self.image is not None and self.image.lower().endswith(".vhd"):
-            raise ValueError("generation 2 takes no .vhd: convert it to a .vhdx (Convert-VHD)")
+            raise ValueError("generation 2 boots no .vhd: convert it to a .vhdx (Convert-VHD)")
         return self
 
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:

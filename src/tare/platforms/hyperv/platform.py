@@ -47,8 +47,8 @@ MIN_MEMORY = 256 << 20
 MOST_OF_GENERATION_1 = 64
 """vCPUs ("Plan for Hyper-V scalability in Windows Server")."""
 MISSING_KNOBS = {
-    "policy": "Hyper-V's schedulers know no policy",
-    "fifo": "Hyper-V's schedulers know no fifo",
+    "policy": "Hyper-V's schedulers do not support policy",
+    "fifo": "Hyper-V's schedulers do not support fifo",
     "nice": "Hyper-V has weight instead",
     "slice": "Hyper-V does not set its time slice",
 }
@@ -68,7 +68,9 @@ NO_LIMIT = (
     "bandwidth management is a feature of Hyper-V's own network adapter, which the legacy adapter "
     "lacks"
 )
-UNPINNED = "nothing is bound to a CPU; `cpu-groups: true` confines VMs, from Windows Server 2019 on"
+UNPINNED = (
+    "nothing is pinned; `cpu-groups: true` confines VMs to CPUs (Windows Server 2019 or later)"
+)
 
 
 class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
@@ -110,10 +112,9 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
                     *NOTES,
                     CONFINED if options.cpu_groups else UNPINNED,
                     "cap and reservation are whole percent of the VM's processors",
-                    "memory is static, and checkpoints are refused",
-                    "a migration there and back between two looks is not seen",
-                    "CPU wait time per dispatch is a mean from just before a cell to just after "
-                    "it; guests show no steal",
+                    "memory is static, and checkpoints are disabled",
+                    "a migration away and back between two checks is not noticed",
+                    "CPU wait time per dispatch is a mean over the cell; guests show no steal",
                 ),
                 knobs=KNOBS,
                 missing_knobs=MISSING_KNOBS,

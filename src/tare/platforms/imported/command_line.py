@@ -352,7 +352,7 @@ def _chrt(
     unknown = [option for option, _ in options if option in ("-r", "--rr", "-i", "-d", "--idle")]
     priority = whole(operands[0] if operands else "")
     if unknown or not chosen:
-        found.leave(f"chrt {words} {priority}", "Tare knows `batch`, `fifo` and `other`")
+        found.leave(f"chrt {words} {priority}", "Tare supports `batch`, `fifo` and `other`")
     elif chosen[0] == "fifo":
         found.schedule(policy="fifo", priority=max(1, min(priority or 1, 98)))
         if (priority or 1) > 98:

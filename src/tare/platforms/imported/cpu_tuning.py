@@ -149,7 +149,7 @@ def _policy(found: Description, tune: Node) -> None:
             vcpus = ",".join(str(n) for n, held in sorted(policies.items()) if held[0] == policy)
             found.leave(
                 f"<cputune> vcpusched {policy} {priority} of the vCPUs {vcpus}".replace("  ", " "),
-                "Tare knows one policy for all vCPUs",
+                "Tare supports one policy for all vCPUs",
             )
         return
     _import_policy(found, *one)
@@ -164,7 +164,7 @@ def _import_policy(found: Description, policy: str, given: str) -> None:
         if priority > MOST_PRIORITY:
             found.leave(f"priority {priority} of the vCPUs", f"{MOST_PRIORITY} is taken")
     else:
-        found.leave(f"<cputune> vcpusched {policy}", "Tare knows `batch` and `fifo`")
+        found.leave(f"<cputune> vcpusched {policy}", "Tare supports `batch` and `fifo`")
 
 
 def _share(found: Description, tune: Node) -> None:
@@ -209,7 +209,7 @@ def _quota(found: Description, tune: Node, prefix: str) -> tuple[int, int] | Non
     if quota is None or quota < LEAST_US or not LEAST_US <= period <= MOST_PERIOD_US:
         found.leave(
             f"<cputune> {prefix}quota {given} in {period} µs",
-            "it is not a quota that libvirt takes",
+            "libvirt does not accept this quota",
         )
         return None
     return quota, period

@@ -41,7 +41,7 @@ def read_firecracker(value: Mapping[str, Any]) -> Description:
     # Its defaults: one vCPU, 128 MiB, no threads of a core.
     found.memory = bytes_of(values.get("machine-config.mem_size_mib", "128"), 1 << 20)
     if values.get("machine-config.smt", "off") == "on":
-        found.leave("threads of a core", "each vCPU is a core of its own")
+        found.leave("threads of a core", "each vCPU is a separate core")
     pages = values.get("machine-config.huge_pages", "None")
     if pages == "2M":
         found.huge_pages(2 << 20)

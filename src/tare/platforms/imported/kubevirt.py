@@ -159,7 +159,7 @@ def _size(found: Description, values: Values) -> None:
         for part in parts:
             found.vcpus = min(found.vcpus * (whole(part or "1") or 1), 1 << 20)
         if (whole(parts[2]) or 1) > 1:
-            found.leave("threads of a core", "each vCPU is a core of its own")
+            found.leave("threads of a core", "each vCPU is a separate core")
         if (whole(parts[1]) or 1) > 1:
             found.leave(f"domain.cpu.sockets {parts[1]}", "all vCPUs are in one socket")
     for name in ("limits", "requests"):
@@ -176,7 +176,7 @@ def _size(found: Description, values: Values) -> None:
         found.vcpus = found.vcpus or 1
     most = whole(values.get("domain.cpu.maxSockets", ""))
     if most and most > (whole(parts[1]) or 1):
-        found.leave(f"sockets that may be added, up to {most}", "those that are there are taken")
+        found.leave(f"sockets that may be added, up to {most}", "Tare uses the available ones")
 
 
 def _cpus(text: str) -> int | None:
@@ -217,7 +217,9 @@ def _processor(found: Description, values: Values) -> None:
         found.schedule(policy="fifo", priority=1)
         found.options["mlock"] = True
         if mask := values.get("domain.cpu.realtime.mask", ""):
-            found.leave(f"domain.cpu.realtime.mask={mask}", "all vCPUs are scheduled alike")
+            found.leave(
+                f"domain.cpu.realtime.mask={mask}", "all vCPUs are scheduled in the same way"
+            )
         values.skip(*(key for key in values if key.startswith("domain.cpu.realtime")))
 
 

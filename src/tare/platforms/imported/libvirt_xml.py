@@ -106,7 +106,7 @@ def _vcpu(found: Description, part: Node) -> None:
     most = whole(part.text)
     found.vcpus = whole(part.get("current")) or most
     if most is not None and found.vcpus is not None and most > found.vcpus:
-        found.leave(f"vCPUs that may be added, up to {most}", "those that are there are taken")
+        found.leave(f"vCPUs that may be added, up to {most}", "Tare uses the available ones")
 
 
 def _backing(found: Description, part: Node) -> None:
@@ -192,7 +192,7 @@ def _topology(found: Description, topology: Node) -> None:
         number = whole(topology.get(name, "1"))
         if name != "cores" and number not in (None, 1):
             what = "threads of a core" if name == "threads" else f"<topology> {name}={number}"
-            found.leave(what, "each vCPU is a core of its own")
+            found.leave(what, "each vCPU is a separate core")
 
 
 _PARTS: dict[str, Callable[[Description, Node], None]] = {

@@ -1,4 +1,4 @@
-"""The words of QEMU's ``-cpu``, as the options ``cpu`` and ``enlightenments``.
+"""Convert QEMU's ``-cpu`` argument into the options ``cpu`` and ``enlightenments``.
 
 Source of the names: QEMU's target/i386/cpu.c and docs/system/i386/hyperv.rst.
 """

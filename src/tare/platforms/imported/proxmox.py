@@ -133,12 +133,10 @@ def _size_of(found: Description, values: Values) -> None:
     sockets = whole(values.get("sockets", values.get("smp", "1"))) or 1
     found.vcpus = cores * sockets
     if sockets > 1:
-        found.leave(f"sockets: {sockets}", "each vCPU is a core of its own, in one socket")
+        found.leave(f"sockets: {sockets}", "each vCPU is a separate core, in one socket")
     there = whole(values.get("vcpus", ""))
     if there and there < found.vcpus:
-        found.leave(
-            f"vCPUs that may be added, up to {found.vcpus}", "those that are there are taken"
-        )
+        found.leave(f"vCPUs that may be added, up to {found.vcpus}", "Tare uses the available ones")
         found.vcpus = there
 
 
@@ -222,7 +220,7 @@ def _disk(found: Description, key: str, bus: str, values: Values, order: Mapping
         found.set_aside(f"{key} (a CD)")
         return
     found.carry(key)
-    # Without a word on it Proxmox goes past the host's page cache.
+    # Proxmox bypasses the host's page cache by default.
     cache = {"": "none", "off": "none"}.get(values.get("cache", ""), values.get("cache", ""))
     disk = Disk(bus, cache, values.get("aio", "io_uring"), _bytes(values.get("size", "")))
     disk.boot = order.get(key)

@@ -55,7 +55,7 @@ ALONE = frozenset(
 MEMORY = 128 << 20
 """The bytes of memory by default (qemu-system-x86_64(1), ``-m``)."""
 NICS = {"virtio-net": "virtio"}
-CORE_OWN = "each vCPU is a core of its own"
+CORE_OWN = "each vCPU is a separate core"
 _NIC = re.compile(r"(e1000e?|rtl8139|ne2k_pci|pcnet|vmxnet3|tulip|i82\w+|virtio-net|igb|e1000-\w+)")
 _QUIET = re.compile(
     r"(isa-\w+|virtio-serial|virtserialport|virtconsole|usb-.*|.*vga.*|qxl.*|pvpanic|sga"
@@ -333,7 +333,7 @@ def _cpus(found: Description, value: str, gathered: _Gathered) -> None:
     most = whole(values.get("maxcpus", ""))
     found.vcpus = whole(values.get("cpus", "")) or most or product
     if most and most > found.vcpus:
-        found.leave(f"vCPUs that may be added, up to {most}", "those that are there are taken")
+        found.leave(f"vCPUs that may be added, up to {most}", "Tare uses the available ones")
     for name in levels:
         if name != "cores" and (whole(values.get(name, "1")) or 1) > 1:
             what = "threads of a core" if name == "threads" else f"-smp {name}={values[name]}"

@@ -102,10 +102,10 @@ def _understood(text: str) -> Description:
         return read_kubevirt(documents(text))
     if is_vmx(text):
         return read_vmx(text)
-    # A VM of Proxmox's may be called `kvm`, and so may the program of a command line.
+    # A Proxmox VM may be called `kvm`, like the program of a command line.
     if is_configuration(text):
         return read_proxmox(text)
-    # A guest's file of Xen's may name the QEMU that emulates its devices.
+    # An xl configuration may name the QEMU that emulates its devices.
     if is_xl(text):
         return read_xl(text)
     return read_words(text) if is_command(text) else read_proxmox(text)
@@ -126,7 +126,7 @@ def _read_json(text: str) -> Description:
 def _read_xml(text: str) -> Description:
     # Entities can make a page of text into a memory full of it, and no description has any.
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
-        raise ValueError("has a document type of its own")
+        raise ValueError("declares its own document type")
     root = Node(ET.fromstring(text))
     if root.tag == "domain":
         return read_domain(root)

@@ -91,7 +91,7 @@ def read_xl(text: str) -> Description:
     found.vcpus = whole(values.get("vcpus", "1")) or 1
     most = whole(values.get("maxvcpus", ""))
     if most and most > found.vcpus:
-        found.leave(f"vCPUs that may be added, up to {most}", "those that are there are taken")
+        found.leave(f"vCPUs that may be added, up to {most}", "Tare uses the available ones")
     _kind(found, values)
     _scheduling(found, values, lists)
     _disks(found, lists.get("disk", []))
@@ -313,7 +313,7 @@ class _Parser:
         if token.kind in ("number", "name"):
             return token.text
         if token.text not in ("[", "("):
-            raise ValueError(f"line {token.line} has no value that xl.cfg knows")
+            raise ValueError(f"line {token.line} has no value in xl.cfg's syntax")
         return self._list(token, depth)
 
     def _list(self, opened: _Token, depth: int) -> Value:

@@ -40,7 +40,7 @@ OWN_KEYS = frozenset(
 """Configuration keys of instances that other options set."""
 Name = Annotated[str, NAME]
 _SOCKET = Form(r"^(auto|/\S*)$", "a whole path on the host, such as `/var/lib/lxd/unix.socket`")
-_ADDRESS = Form(r"^[A-Za-z0-9.:_-]*$", "a name or an address alone, such as `incus.example`")
+_ADDRESS = Form(r"^[A-Za-z0-9.:_-]*$", "only a name or an address, such as `incus.example`")
 _KEY = Form(
     r"^(raw|security|limits|boot|linux|migration|nvidia|agent)\.[a-z][a-z0-9._-]*$",
     "a configuration key of an instance, such as `raw.qemu`",
@@ -66,70 +66,68 @@ class IncusOptions(VendorOptions, ScheduledOptions):
 
     type: Literal["vm", "container"] = Field(
         default="vm",
-        description="`vm`: a virtual machine, which boots the live image; `container`: a system "
-        "container on the host's own kernel, which holds the agent alone.",
+        description="`vm`: a virtual machine that boots the live image. `container`: a system "
+        "container on the host's kernel that contains only the agent.",
     )
     socket: Annotated[str, _SOCKET] = Field(
         default=ON_THE_HOST,
         min_length=1,
         max_length=255,
-        description="The server's unix socket, on the host that the arm runs on; `auto` is the "
-        "first that is there of `/var/lib/incus/unix.socket`, `/var/lib/lxd/unix.socket` and "
+        description="The server's Unix socket, on the host that the arm runs on. `auto`: the first "
+        "that exists of `/var/lib/incus/unix.socket`, `/var/lib/lxd/unix.socket` and "
         "`/var/snap/lxd/common/lxd/unix.socket`.",
     )
     address: Annotated[str, AfterValidator(_is_none_or_address), _ADDRESS] = Field(
         default="",
         max_length=255,
-        description="In place of the socket: name or address of a server that answers over HTTPS, "
-        "as its certificate has it.",
+        description="Instead of the socket: name or address of a server with an HTTPS API, as in "
+        "its certificate.",
     )
     credentials: str | None = Field(
         default=None,
         min_length=1,
-        description="With `address`: a file for its owner's eyes only (mode 600), PEM, with the "
+        description="With `address`: a PEM file readable only by its owner (mode 600), with a "
         "certificate that the server trusts, and its key.",
     )
     image: Annotated[str, WORD] | None = Field(
         default=None,
         min_length=1,
-        description="What VMs boot: alias or fingerprint of an image of a VM in the server's "
+        description="The image that VMs boot: alias or fingerprint of a VM image in the server's "
         "project `default`, made from the live image. Containers need none.",
     )
-    pool: Name | None = Field(
-        default=None, description="The storage pool; the only one when left out."
-    )
+    pool: Name | None = Field(default=None, description="The storage pool. Default: the only one.")
     network: Name | None = Field(
         default=None,
-        description="The network of VMs, over which their agents dial back: one that the server "
-        "manages, or a bridge of its host; the only managed one when left out. Containers need "
-        "none: the server's own proxy carries their agents' conversation.",
+        description="The network that VMs' agents dial back over: a managed network of the server, "
+        "or a bridge of its host. Default: the only managed one. Containers need none, because the "
+        "server's proxy forwards their agents' connections.",
     )
     accelerator: Literal["kvm", "tcg"] = Field(
         default="kvm",
-        description="For VMs: `kvm`, the server's default, or `tcg`, which emulates the "
-        "processor (by `raw.qemu`) and shows behaviour but not hardware speed.",
+        description="For VMs: `kvm`, the server's default, or `tcg`, which emulates the processor "
+        "(through `raw.qemu`) and shows behaviour, not the speed of hardware.",
     )
     secure_boot: bool = Field(
-        default=True, description="Whether a VM's firmware checks signatures: the image has them."
+        default=True, description="Let a VM's firmware verify signatures; the image has them."
     )
     hugepages: bool = Field(
         default=False,
-        description="Back a VM's memory by reserved huge pages of the host.",
+        description="Back a VM's memory with reserved huge pages of the host.",
     )
     privileged: bool = Field(
         default=False,
-        description="A container whose root is the host's: without it nothing inside may have "
-        "real-time priority.",
+        description="Make root in the container root on the host; without it, nothing inside may "
+        "have real-time priority.",
     )
     extra_config: dict[Annotated[str, _KEY], str] = Field(
         default_factory=dict,
         max_length=32,
-        description="Further keys of the instance's configuration, such as `raw.qemu`. Tare does "
-        "not know what they do, and the report says that they were given.",
+        description="Additional configuration keys of the instance, such as `raw.qemu`. Tare does "
+        "not interpret them, and the report lists them.",
     )
     scheduling: Scheduling = subject_scheduling(
         "How the server schedules a subject that is a container: either a weight among the "
-        "server's containers (100 for others) or a cap, both by `limits.cpu.allowance`; see "
+        "server's containers (others have 100) or a cap, both set by `limits.cpu.allowance`; see "
         "`scheduling` below."
     )
 
@@ -140,7 +138,7 @@ class IncusOptions(VendorOptions, ScheduledOptions):
             raise ValueError(
                 "`limits.cpu.allowance` of Incus and LXD is either a weight or a cap: remove one"
             )
-        return refused(wanted, UNKNOWN, "Incus and LXD know")
+        return refused(wanted, UNKNOWN, "Incus and LXD")
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:

@@ -72,19 +72,19 @@ UNPRIVILEGED = (
 )
 MISSING_KNOBS = {
     "reservation": "Incus and LXD have no reservation of CPU time",
-    "policy": "Incus and LXD know no scheduling policy",
-    "fifo": "Incus and LXD know no scheduling policy",
+    "policy": "Incus and LXD do not support scheduling policies",
+    "fifo": "Incus and LXD do not support scheduling policies",
     "nice": "Incus and LXD have `limits.cpu.allowance` instead",
     "slice": "Incus and LXD leave time slices to the kernel",
 }
 EMULATED = "the processor is emulated in software"
 TRIED_CONTAINERS = (
-    "containers were tried with LXD 5.0.2 of Debian 12 and with Incus 6.0.4 of Debian 13, on a "
+    "containers were tested with LXD 5.0.2 of Debian 12 and with Incus 6.0.4 of Debian 13, on a "
     "`dir` pool: by the socket, also over SSH, and over HTTPS"
 )
 TRIED_VMS = (
-    "VMs were tried with LXD 5.0.2 of Debian 12 and with Incus 6.0.4 of Debian 13, by the socket, "
-    "on a computer where the vhost_vsock that both ask for was played"
+    "VMs were tested with LXD 5.0.2 of Debian 12 and with Incus 6.0.4 of Debian 13, by the socket, "
+    "on a computer with a stand-in for vhost_vsock, which both require"
 )
 TRIED_NETWORK = {
     "container": "the agent's exchanges over an isolated network were measured with LXD 5.0.2 of "
@@ -181,7 +181,7 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
             "huge pages": options.hugepages,
             "without Secure Boot": not options.secure_boot,
             options.scheduling.words(): bool(options.scheduling.words()),
-            f"keys that Tare does not know: {extra}": bool(extra),
+            f"keys that Tare does not interpret: {extra}": bool(extra),
         }
         return ", ".join((f"Incus or LXD {kind}", *(word for word, so in notes.items() if so)))
 
@@ -386,8 +386,7 @@ def _stated_container(options: IncusOptions) -> Statement:
             min_memory=MIN_MEMORY["container"],
             notes=(
                 *NOTES_WITHOUT,
-                "a container that is not pinned is put on CPUs, as many as it has vCPUs, by the "
-                "server",
+                "the server assigns CPUs to a container that is not pinned, one for each vCPU",
                 TRIED_CONTAINERS,
             ),
             knobs=KNOBS,
@@ -418,10 +417,11 @@ def _stated_vm(options: IncusOptions) -> Statement:
             notes=(
                 *NOTES,
                 SWAP_UNKNOWN,
-                "VMs have virtio devices alone, and boot by UEFI",
-                "each vCPU that is pinned has a host CPU of its own; pins are what the server says",
-                "servers count no CPU time of VMs: they leave it to an agent of their own in the "
-                "guest, which the live image lacks",
+                "VMs have only virtio devices, and boot with UEFI",
+                "each pinned vCPU has a host CPU of its own; pins are verified only by the "
+                "server's answer",
+                "servers do not report CPU time of VMs: that needs their own agent in the guest, "
+                "which the live image lacks",
                 *((EMULATED, TRIED_VMS) if tcg else ()),
             ),
             missing_knobs={**MISSING_KNOBS, "cap": OF_VMS, "weight": OF_VMS},
@@ -449,6 +449,6 @@ def _stated_vm(options: IncusOptions) -> Statement:
         boots_image=False,
         boot_s=30.0,
         emulated_boot_s=120.0,
-        runs_as="its own product starts it: QEMU as a user of its own",
+        runs_as="its own product starts it: QEMU as a separate user",
     )
     return isolating_network(stated, options, TRIED_NETWORK["vm"])

@@ -295,7 +295,7 @@ class Server:
         await self.session.ask("PUT", _url(project, f"instances/{name}/state"), body)
 
     async def stop(self, project: str, name: str) -> None:
-        """Stop an instance at once; of one that does not run, or is gone, nothing happens."""
+        """Stop an instance at once; do nothing if it does not run or is gone."""
         body = {"action": "stop", "timeout": STOP_S, "force": True}
         with suppress(NoSuchObject):
             if await self._is_off(project, name):
@@ -303,7 +303,7 @@ class Server:
             try:
                 await self.session.ask("PUT", _url(project, f"instances/{name}/state"), body)
             except MachineFault:
-                # One that ended meanwhile is not stopped, but refused.
+                # The server refuses to stop an instance that has just ended.
                 if not await self._is_off(project, name):
                     raise
 

@@ -151,7 +151,7 @@ class Connection:
         """Destroy and undefine a domain; nothing happens if there is none."""
         with contextlib.suppress(NoSuchDomain):
             domain = await self._domain(uuid)
-            # It may be off.
+            # `destroy` fails if the domain is already off.
             with contextlib.suppress(MachineFault):
                 await self._call(domain.destroy)
             await self._call(domain.undefineFlags, _WITH_ALL)

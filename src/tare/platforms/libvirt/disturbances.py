@@ -105,7 +105,7 @@ def look_at(library: Any, opened: Any, domain: Any) -> DomainReport:
     copies = [f"snapshot {_label(each.getXMLDesc(0))}" for each in listed]
     marks = asked(lambda: domain.listAllCheckpoints()) or ()
     copies += [f"checkpoint {_label(each.getXMLDesc(0))}" for each in marks]
-    # Kept: else whoever else asks for it would find it gone.
+    # Keep the job's statistics: by default libvirt discards them once a client has read them.
     last = library.VIR_DOMAIN_JOB_STATS_COMPLETED | library.VIR_DOMAIN_JOB_STATS_KEEP_COMPLETED
     counted = asked(opened.domainListGetStats, [domain], library.VIR_DOMAIN_STATS_VCPU) or ()
     statistics: Mapping[str, Any] = next((stats for _, stats in counted), {})

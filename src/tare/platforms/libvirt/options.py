@@ -31,85 +31,88 @@ class LibvirtOptions(AttachedDisk):
 
     uri: Annotated[str, _URI] = Field(
         default="qemu:///system",
-        description="The connection to libvirt, as it is called on the host itself; "
-        "`qemu:///session` is that of a user without rights, on this computer only.",
+        description="The libvirt connection, by its URI on the host itself. `qemu:///session` is "
+        "an unprivileged user's, on this computer only.",
     )
     accelerator: Literal["tcg", "kvm"] = Field(
         default="tcg",
-        description="`kvm` makes domains of type `kvm`, on the processor itself; `tcg` those of "
-        "type `qemu`, which emulate it and show behaviour but not hardware speed.",
+        description="`kvm`: domains of type `kvm`, which run on the processor itself. `tcg`: "
+        "domains of type `qemu`, which emulate the processor and show behaviour, not the speed of "
+        "hardware.",
     )
     machine: Literal["q35", "pc"] = Field(
         default="q35", description="The mainboard: PCI Express (`q35`) or the older PCI (`pc`)."
     )
     cpu: Annotated[str, WORD] | None = Field(
         default=None,
-        description="The processor model: `host-passthrough`, `host-model`, `maximum`, or a name "
-        "of libvirt's; by default `host-passthrough` with kvm and `maximum` with tcg.",
+        description="The processor model: `host-passthrough`, `host-model`, `maximum`, or a model "
+        "name of libvirt. Default: `host-passthrough` with kvm, `maximum` with tcg.",
     )
     cpu_features: CpuFeatures = Field(
         default=(),
-        description="Features that the processor is to have or to lack, in libvirt's words: "
-        "`[+avx2, -avx512f]`.",
+        description="Processor features to add or remove, by libvirt's names: `[+avx2, -avx512f]`.",
     )
     nic: Literal["auto", "virtio", "e1000", "e1000e", "rtl8139"] = Field(
         default="auto",
-        description="The network card: `virtio`, or one that QEMU emulates; `auto` is virtio or "
-        "e1000, as `devices` says.",
+        description="The network card: `virtio`, or one that QEMU emulates. `auto`: virtio or "
+        "e1000, according to `devices`.",
     )
     disk_bus: Literal["auto", "virtio-blk", "virtio-scsi", "ahci", "ide"] = Field(
         default="auto",
-        description="How the guest reaches the disk of the machine's own; `auto`, virtio-blk, "
-        "AHCI (SATA) or IDE as `devices` and `machine` say. `ide` needs `machine: pc`. Libvirt "
-        "emulates no NVMe; `platform: qemu` does.",
+        description="The bus of the machine's own disk. `auto`: virtio-blk, AHCI (SATA) or IDE, "
+        "according to `devices` and `machine`. `ide` needs `machine: pc`. libvirt does not emulate "
+        "NVMe; `platform: qemu` does.",
     )
     disk_io: Literal["default", "threads", "native", "io_uring"] = Field(
         default="default",
-        description="How QEMU reads and writes that disk: by `threads`, by the kernel's `native` "
-        "asynchronous I/O, which needs a cache mode that goes past the host's page cache, by "
-        "`io_uring`, or as QEMU does by itself.",
+        description="How QEMU does the disk's I/O: `threads`, `native` (the kernel's asynchronous "
+        "I/O; needs a cache mode that bypasses the host's page cache), `io_uring`, or `default` "
+        "(QEMU's choice).",
     )
     emulator_cpus: EmulatorCpus = Field(
         default="any",
-        description="Where QEMU's other threads than its vCPUs run: anywhere, on the `same` CPUs "
-        "as the pinned vCPUs, on the `other` ones, or on listed ones.",
+        description="The CPUs of QEMU's threads other than vCPUs: `any`, the `same` as those of "
+        "the pinned vCPUs, any `other` CPUs, or a list.",
     )
     shares: int | None = Field(
         default=None,
         ge=2,
         le=262144,
-        description="The domain's weight among control groups of the host, as libvirt takes it.",
+        description="The domain's CPU weight among the host's control groups, in libvirt's units "
+        "(`shares`).",
     )
     cap: float | None = Field(
         default=None,
         ge=LEAST_QUOTA_US / PERIOD_US,
         le=1.0,
-        description="The most of one CPU that each vCPU may use in every 100 ms: 0.5 is half.",
+        description="CPU limit of each vCPU in each 100 ms, as a share of one CPU: 0.5 is half a "
+        "CPU.",
     )
     hugepages: bool = Field(
-        default=False, description="Back the guest's memory by reserved huge pages of the host."
+        default=False, description="Back the guest's memory with reserved huge pages of the host."
     )
     hugepage_size: HugePageSize | None = Field(
-        default=None, description="With hugepages: their size; the host's usual one when left out."
+        default=None, description="With `hugepages`: their size. Default: the host's default size."
     )
     numa_node: int | None = Field(
         default=None,
         ge=0,
         le=1023,
-        description="The NUMA node of the host that all of the guest's memory comes from.",
+        description="The NUMA node of the host that provides all of the guest's memory.",
     )
     halt_poll: Duration | None = Field(
         default=None,
         ge=0,
         le=0.01,
-        description="With kvm: for how long the host polls for an idle vCPU before it gives its "
-        "CPU away; `0 s` is never. It holds for all guests of the host while the machine runs.",
+        description="With kvm: how long the host polls on behalf of an idle vCPU before it gives "
+        "up the CPU; `0 s`: never. The setting applies to all guests of the host while the machine "
+        "runs.",
     )
     extra_args: tuple[str, ...] = Field(
         default=(),
         max_length=64,
-        description="Further arguments of QEMU's, word by word (`qemu:commandline`). Tare does "
-        "not know what they do, and the report says that they were given.",
+        description="Additional QEMU arguments, one list item for each word (`qemu:commandline`). "
+        "Tare does not interpret them, and the report lists them.",
     )
 
     @model_validator(mode="after")
@@ -119,7 +122,7 @@ class LibvirtOptions(AttachedDisk):
         if self.hugepage_size is not None and not self.hugepages:
             raise ValueError("hugepage-size needs `hugepages: true`")
         if self.halt_poll is not None and self.accelerator == "tcg":
-            raise ValueError("halt-poll needs `accelerator: kvm`: tcg does not know it")
+            raise ValueError("halt-poll needs `accelerator: kvm`: tcg does not have it")
         if self.accelerator == "tcg" and self.cpu in ("host-passthrough", "host-model"):
             raise ValueError(f"`cpu: {self.cpu}` needs `accelerator: kvm`")
         return self
@@ -172,7 +175,7 @@ class LibvirtOptions(AttachedDisk):
         return None if self.cap is None else round(self.cap * PERIOD_US)
 
     def words(self) -> tuple[str, ...]:
-        """Return what reports add to an arm's description."""
+        """Return the words that reports add to an arm's description."""
         size = "" if self.hugepage_size is None else f" of {format_size(self.hugepage_size)}"
         notes = {
             f"machine {self.machine}": self.machine != "q35",
@@ -186,7 +189,7 @@ class LibvirtOptions(AttachedDisk):
             f"memory of NUMA node {self.numa_node}": self.numa_node is not None,
             f"halt polling {format_duration(self.halt_poll or 0)}": self.halt_poll is not None,
             f"emulator on {cpus_in_words(self.emulator_cpus)}": self.emulator_cpus != "any",
-            f"extra arguments that Tare does not know: {' '.join(self.extra_args)}": bool(
+            f"extra arguments that Tare does not interpret: {' '.join(self.extra_args)}": bool(
                 self.extra_args
             ),
         }

@@ -57,9 +57,9 @@ from tare.platforms.qemu.unmet_settings import lacking_places, lacking_switches
 from tare.study.planning.host_cpus import HostCpus
 
 WITHHELD = (
-    "cells are withheld during which libvirt saw the domain paused (it is looked at once a "
-    "second), snapshotted, saved, dumped, backed up, migrated, ballooned or run by another QEMU, "
-    "or another part of its QEMU lay on the host's swap"
+    "a cell is withheld if libvirt reports that the domain was paused (checked once per second), "
+    "snapshotted, saved, dumped, backed up, migrated, ballooned or run by another QEMU, or if more "
+    "of its QEMU was swapped out"
 )
 MAX_VCPUS = 255
 MIN_MEMORY = 96 << 20
@@ -168,8 +168,8 @@ class Libvirt(Platform[LibvirtOptions]):
                 min_memory=MIN_MEMORY,
                 devices=frozenset({"paravirtual", "emulated"}),
                 notes=(
-                    "shares and caps are libvirt's own options (`shares`, `cap`); they need the "
-                    "control group of CPUs that libvirt manages",
+                    "shares and caps are libvirt's own options (`shares`, `cap`), and need the CPU "
+                    "control group that libvirt manages",
                     WITHHELD,
                     *(() if kvm else ("the processor is emulated in software",)),
                 ),

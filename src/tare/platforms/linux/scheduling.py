@@ -35,7 +35,7 @@ AUTOGROUP = "/proc/sys/kernel/sched_autogroup_enabled"
 def within_linux(wanted: Scheduling) -> Scheduling:
     """Refuse what no Linux kernel takes, though the scheduler of another platform may."""
     if wanted.slice is not None and wanted.slice > LONGEST_SLICE_S:
-        # The kernel would cut it without a word (kernel/sched/syscalls.c, __setparam_fair).
+        # The kernel would clamp it silently (kernel/sched/syscalls.c, __setparam_fair).
         raise ValueError("Linux knows slices of 0.1 to 100 ms")
     if wanted.cap is not None and wanted.cap * wanted.period_s < LEAST_QUOTA_S:
         raise ValueError(

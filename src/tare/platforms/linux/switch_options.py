@@ -14,15 +14,15 @@ class SwitchedOptions(PlatformOptions):
 
     switch: SwitchKind = Field(
         default="bridge",
-        description="What machines and their peers are plugged into: a `bridge` of the host's "
-        "kernel; `openvswitch`, a bridge of Open vSwitch by the kernel's path; `routed`, an "
-        "interface for each, between which the host routes. The latter two are in a network "
-        "namespace of Tare's own, and need root.",
+        description="The switch that connects machines and their peers. `bridge`: a bridge of the "
+        "host's kernel. `openvswitch`: an Open vSwitch bridge with the kernel's datapath. "
+        "`routed`: one interface per machine, with the host as router. The latter two run in a "
+        "network namespace of Tare's own and need root.",
     )
     conntrack: bool = Field(
         default=False,
-        description="With `openvswitch` and `routed`: whether the switch keeps track of "
-        "connections, as a host with a stateful firewall does.",
+        description="With `openvswitch` and `routed`: track connections in the switch, as a host "
+        "with a stateful firewall does.",
     )
 
     @property

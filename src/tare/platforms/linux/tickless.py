@@ -12,26 +12,26 @@ from tare.errors import InputError
 from tare.images.guest_image import GuestImage
 
 _BUILT = b"Full dynticks CPUs"
-"""What tick_nohz_init says, which is compiled with CONFIG_NO_HZ_FULL only."""
+"""A message of tick_nohz_init, which is compiled only with CONFIG_NO_HZ_FULL."""
 LEAST_VCPUS = 2
 
 
 def tickless_cpus(wanted: bool, vcpus: int) -> tuple[int, ...]:
-    """Return the guest's CPUs whose tick is to stop, and on which it works; empty if none."""
+    """Return the guest's CPUs without a tick, which do the measured work; empty if not wanted."""
     return tuple(range(1, vcpus)) if wanted else ()
 
 
 def tickless_arguments(wanted: bool, vcpus: int) -> tuple[str, ...]:
-    """Return the kernel arguments for that."""
+    """Return the kernel arguments that stop the tick on these CPUs."""
     if not wanted:
         return ()
     cpus = "1" if vcpus == LEAST_VCPUS else f"1-{vcpus - 1}"
-    # Without the second, callbacks of RCU would wake the tick again.
+    # Without rcu_nocbs, RCU callbacks would restart the tick.
     return (f"nohz_full={cpus}", f"rcu_nocbs={cpus}")
 
 
 def require_tickless(wanted: bool, image: GuestImage, vcpus: int) -> None:
-    """Refuse what cannot be: a guest of one CPU, or a kernel that was not built for it.
+    """Require at least two CPUs and a kernel that is built with support for stopping its tick.
 
     Raises:
         InputError: The reason, and what to write instead.

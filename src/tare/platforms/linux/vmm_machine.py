@@ -217,7 +217,7 @@ class VmmMachine(Machine):
             known = {number.value: number.name for number in signal.Signals}
             return f"{self.product} was killed by {known.get(-code, f'signal {-code}')}"
         if code:
-            words = await self._errors() or "it gave no reason"
+            words = await self._errors() or "it did not report a reason"
             return f"{self.product} ended with code {code}: {words}"
         if killed := self._console.killed:
             return f"the guest ran out of memory, and its kernel killed '{killed}': give it more"

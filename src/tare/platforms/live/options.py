@@ -28,24 +28,24 @@ class LiveOptions(GivenOptions):
 
     medium: str = Field(
         min_length=1,
-        description="The image of the medium that gives the machine the address to dial and the "
-        "key, as `tare image medium` made it; the machine has a copy on a stick or CD.",
+        description="The medium's image, as `tare image medium` made it; the machine has a copy on "
+        "a USB stick or CD. It holds the address to dial and the key.",
     )
     listen: Annotated[str, AfterValidator(_is_place)] | None = Field(
         default=None,
-        description="`ADDRESS:PORT` of this computer to listen at, where the machine reaches it "
-        "by another, as through NAT; by default the medium's own.",
+        description="`ADDRESS:PORT` of this computer to listen on, if the machine reaches this "
+        "computer by another address, for example through NAT. Default: the medium's.",
     )
     patience: Duration = Field(
         default=900.0,
         gt=0,
         le=86400,
-        description="How long the machine may take to boot and to dial back.",
+        description="Time limit for the machine to boot and dial back.",
     )
     virtual: bool = Field(
         default=False,
-        description="Take a virtual machine for the bare one, to try things out; its results are "
-        "marked emulated. Otherwise a machine below which a hypervisor shows itself is refused.",
+        description="Accept a virtual machine as the bare one, to try things out; its results are "
+        "marked emulated. Otherwise Tare refuses a machine on which it detects a hypervisor.",
     )
 
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:

@@ -70,10 +70,10 @@ class BareLive(Platform[LiveOptions]):
                 min_memory=MIN_MEMORY,
                 neighbours=False,
                 notes=(
-                    "a machine with more CPUs than the shape has vCPUs is measured on as many of "
-                    "them; its memory is all that it has",
-                    "it is booted again for each batch; its owner or its firmware has to make it "
-                    "start from the live image",
+                    "if the machine has more CPUs than the shape has vCPUs, only that many are "
+                    "used",
+                    "it is rebooted for each batch; its owner or its firmware must make it boot "
+                    "the live image",
                     TOOLBOX,
                 ),
                 no_disk="the machine's disks are its owner's, and Tare formats none of them",
@@ -85,7 +85,7 @@ class BareLive(Platform[LiveOptions]):
             kernel="the live image's",
             channel="TLS, dialled by the agent to the medium's `callback`",
             needs=("the live image and a medium (`tare image live`, `tare image medium`)",),
-            untested="Was booted as a machine of QEMU's emulation only.",
+            untested="Tested only on a machine that QEMU emulates.",
             confirmed="simulator",
             emulated=options.virtual,
             host_boot=ANY_BOOT,

@@ -1,4 +1,4 @@
-"""Cloud Hypervisor, as a user of its own and with its filter of system calls.
+"""Cloud Hypervisor, as a separate user and with its filter of system calls.
 
 Sources: Cloud Hypervisor's documents of its API, vsock and seccomp, and the description of its
 API (vmm/src/api/openapi/cloud-hypervisor.yaml).
@@ -49,11 +49,11 @@ class CloudHypervisorOptions(LinuxOptions):
 
     disk_direct: bool = Field(
         default=False,
-        description="Open the machine's disk past the host's page cache (O_DIRECT).",
+        description="Bypass the host's page cache for the machine's disk (O_DIRECT).",
     )
     confined: bool = Field(
         default=True,
-        description="Run Cloud Hypervisor as a user of its own and with its filter of system calls "
+        description="Run Cloud Hypervisor as a separate user, with its system call filter "
         "(`--seccomp true`).",
     )
 
@@ -96,13 +96,13 @@ class CloudHypervisor(MicroVm[CloudHypervisorOptions]):
             options,
             needs_root=False,
             notes=(
-                "With a network interface it keeps the right to configure networks "
-                "(CAP_NET_ADMIN), without which it does not open a tap.",
-                "Packets pass through Cloud Hypervisor itself: it has no vhost-net.",
-                "A guest can be saved and restored, without a network only. Whether its clock then "
-                "continues from the moment at which it was saved, or is set forward, depends on "
-                "the version. Nothing announces the restore to it, so all guests from one state "
-                "draw the same random numbers at first.",
+                "With a network interface it keeps the capability to configure networks "
+                "(CAP_NET_ADMIN), which it needs to open a tap.",
+                "Cloud Hypervisor processes packets itself: it has no vhost-net.",
+                "A guest can be saved and restored only without a network. Whether its clock then "
+                "continues from that time or is set forward depends on the version. Guests are not "
+                "notified of a restore, so all guests of one snapshot at first draw the same "
+                "random numbers.",
             ),
             untested="Was run in the lab only, built from its sources (54.0.0).",
         )

@@ -54,18 +54,18 @@ class FirecrackerOptions(LinuxOptions):
 
     transport: Literal["mmio", "pci"] = Field(
         default="mmio",
-        description="How the guest finds its virtio devices: `mmio`, Firecracker's own default, or "
-        "`pci` (`--enable-pci`, from version 1.13 on).",
+        description="The transport of the guest's virtio devices: `mmio`, Firecracker's default, "
+        "or `pci` (`--enable-pci`; version 1.13 or later).",
     )
     disk_cache: Literal["writeback", "unsafe"] = Field(
         default="writeback",
-        description="Whether the host's disk is flushed when the guest flushes its disk "
-        "(`writeback`), or never (`unsafe`, Firecracker's own default).",
+        description="`writeback`: flush the host's disk when the guest flushes its disk. `unsafe`, "
+        "Firecracker's default: never flush it.",
     )
     jailed: bool = Field(
         default=True,
-        description="Run Firecracker by its jailer: as a user of its own, in a root directory of "
-        "its own, as its makers recommend.",
+        description="Run Firecracker under its jailer, as its developers recommend: as a separate "
+        "user, in a separate root directory.",
     )
 
     @property
@@ -103,13 +103,13 @@ class Firecracker(MicroVm[FirecrackerOptions]):
             options,
             needs_root=options.jailed,
             notes=(
-                "A guest's vCPUs start on all CPUs that it is pinned to, and are bound to one each "
-                "some milliseconds later: Firecracker starts no guest paused.",
-                "Packets pass through Firecracker itself: it has no vhost.",
-                "A guest can be saved and restored, without a network and by the jailer only. Its "
-                "clock continues from the moment at which it was saved. Firecracker announces a "
-                "new generation (VMGenID), upon which guests from Linux 5.18 on reseed their "
-                "random numbers where they have ACPI.",
+                "A guest's vCPUs start on all of its CPUs, and each is pinned to one CPU some "
+                "milliseconds later: Firecracker does not start guests paused.",
+                "Firecracker processes packets itself: it has no vhost.",
+                "A guest can be saved and restored only without a network and with the jailer. Its "
+                "clock continues from the time of the snapshot. Firecracker announces a new "
+                "generation (VMGenID): guests with Linux 5.18 or later and ACPI then reseed their "
+                "random numbers.",
             ),
             untested="Was run in the lab only, built from its sources (1.17.0-dev): without the "
             "filter of system calls that its releases have.",

@@ -197,7 +197,7 @@ class MicroVm(Platform[O]):
 
     def writes(self, options: O) -> tuple[Write, ...]:
         """Return what the guests make on their host."""
-        started = replace(PROCESS, call=f"{self.programs[0].names[0]}, as a user of its own")
+        started = replace(PROCESS, call=f"{self.programs[0].names[0]}, as a separate user")
         return (FOLDER, started, GROUPS, SETTINGS, *NETWORK)
 
     async def check(self, context: Context, options: O) -> Verdict:

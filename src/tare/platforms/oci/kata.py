@@ -67,14 +67,14 @@ CONFIGURATIONS = (
 """Where the shim looks for its configuration, in its own order."""
 NAMESPACE = "tare"
 """Containerd's namespace of Tare's containers, which others do not list."""
-NO_KNOB = "containerd starts the virtual machine, outside the control groups of Tare's"
+NO_KNOB = "containerd starts the virtual machine outside Tare's control groups"
 NOTES = (
-    "each container is in a virtual machine of its own, with Kata's kernel and not the host's",
+    "each container is in its own virtual machine, with Kata's kernel instead of the host's",
     "the agent is reached through ctr, containerd and Kata's own agent in the guest",
-    "files of the toolbox come over the file system that Kata shares with the guest, mostly "
+    "the toolbox's files come over the file system that Kata shares with the guest, usually "
     "virtio-fs",
-    "vCPUs are bound to their CPUs when the agent has answered; before, they run anywhere",
-    "Kata applies no filter of system calls in the guest unless it is configured to",
+    "vCPUs are pinned once the agent has answered; before that, they run anywhere",
+    "Kata applies no system call filter in the guest unless it is configured to",
 )
 MIN_MEMORY = 256 << 20
 _ASK_S = 20.0
@@ -197,8 +197,8 @@ def stated() -> Statement:
         ),
         kernel="the one that Kata brings, in a virtual machine",
         channel="pipes of ctr, to the container's first process",
-        untested="No Kata has confirmed it: containers ran in containerd 1.6 with another shim "
-        "under Kata's name, and with a program that plays ctr and the virtual machine.",
+        untested="Not tested with Kata itself: containers ran in containerd 1.6 with another shim "
+        "under Kata's name, and with a stand-in for ctr and the virtual machine.",
         confirmed="simulator",
         host_boot=KVM_BOOT,
         boot_s=3.0,
@@ -471,10 +471,10 @@ async def start_kata(context: Context, prepared: Prepared, spec: MachineSpec) ->
 
         async def explain(code: int) -> str:
             if code == KILLED:
-                return "the container's agent was killed (SIGKILL), by whom is not known"
+                return "the container's agent was killed (SIGKILL); it is not known by whom"
             if code < 0:
                 return f"ctr, which runs the container, was killed by signal {-code}"
-            return f"the container ended by itself: ctr returned {code}"
+            return f"the container ended unexpectedly: ctr returned {code}"
 
         async def force() -> None:
             kill = kata.command("tasks", "kill", "--signal", "SIGKILL", spec.name)

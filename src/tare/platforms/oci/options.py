@@ -16,26 +16,26 @@ class OciOptions(SwitchedOptions, LinuxOptions):
 
     runtime: Literal["auto", "crun", "runc", "runsc", "kata"] = Field(
         default="auto",
-        description="The OCI runtime; auto takes the first of crun and runc that works here; "
-        "kata, a shim of containerd's, puts each container into a virtual machine.",
+        description="The OCI runtime. `auto`: the first of crun and runc that works on the host. "
+        "`kata`, a containerd shim, puts each container into a virtual machine.",
     )
     seccomp: SeccompName = Field(
         default="none",
-        description="Which system calls are refused: none, as the runtimes themselves do, or "
-        "those that Docker's profile refuses. The kernel then looks at every call.",
+        description="The system calls to refuse: `none`, as the runtimes do by default, or those "
+        "in Docker's profile (`docker`). With a profile, the kernel checks every call.",
     )
 
     rootless: bool = Field(
         default=False,
-        description="Run by an ordinary user, who is root only in a user namespace of its own: no "
-        "control groups, no network, no disk, no toolbox, and mostly no real-time priority.",
+        description="Run as an ordinary user who is root only in a separate user namespace. There "
+        "are no control groups, network, disk or toolbox, and usually no real-time priority.",
     )
 
     kata_config: str | None = Field(
         default=None,
-        description="The configuration that Kata's machines start from, such as "
-        "`/opt/kata/share/defaults/kata-containers/configuration-clh.toml`, which chooses the "
-        "hypervisor; none: the one that Kata itself uses. Only its vCPUs and memory are changed.",
+        description="The configuration of Kata's machines, such as "
+        "`/opt/kata/share/defaults/kata-containers/configuration-clh.toml`; it chooses the "
+        "hypervisor. Tare changes only vCPUs and memory in it. Default: the one that Kata uses.",
     )
 
     @model_validator(mode="after")

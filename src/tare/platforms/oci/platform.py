@@ -81,9 +81,10 @@ SANDBOX_LACKS = frozenset({"policy", "fifo", "nice", "slice"})
 """What gVisor keeps from the host's kernel: it schedules threads by itself."""
 
 SANDBOX_NOTES = (
-    "gVisor serves files by a server of its own, so that no container has a disk of its own",
-    "gVisor runs without a network here, because its own does not join the network of a batch",
-    "its clock is its own, and is compared with the host's as a guest's is",
+    "gVisor serves files through a server of its own, so containers have no disk of their own",
+    "gVisor runs without a network here, because its own network stack does not join the batch's "
+    "network",
+    "it has its own clock, which is compared with the host's like a guest's",
 )
 
 
@@ -132,8 +133,7 @@ class Oci(Platform[OciOptions]):
                 disk=frozenset() if sandboxed else frozenset({"mounted"}),
                 toolbox=frozenset({"tree"}),
                 notes=(
-                    "a container that is not pinned keeps to the least used CPUs, as many as it "
-                    "has vCPUs",
+                    "a container that is not pinned uses the least busy CPUs, one for each vCPU",
                     *(SANDBOX_NOTES if sandboxed else ()),
                 ),
             ),
@@ -414,7 +414,7 @@ async def _explain(
     if out_of_memory:
         return f"the kernel killed the container: it needed more than its {megabytes} MiB"
     if code == KILLED:
-        return "the container's agent was killed (SIGKILL), by whom is not known"
+        return "the container's agent was killed (SIGKILL); it is not known by whom"
     if code < 0:
         return f"{runtime.name}, which runs the container, was killed by signal {-code}"
-    return f"the container ended by itself: {runtime.name} returned {code}"
+    return f"the container ended unexpectedly: {runtime.name} returned {code}"

@@ -51,8 +51,8 @@ FLAGS: Mapping[RuntimeName, tuple[str, ...]] = {
     "runc": ("--rootless=true",),
 }
 NOTES = (
-    "memory is not limited to the shape: without root there is no control group",
-    "a container is kept to its CPUs by affinity, which what runs in it may change",
+    "memory is not limited to the shape: that needs a control group, and so root",
+    "a container is kept on its CPUs by affinity, which its processes may change",
     "without root there is no network, no disk of its own and no toolbox",
 )
 NO_KNOB = "a container without root has no control group, and may not raise its own priority"
@@ -225,10 +225,10 @@ async def start_rootless(
 
         async def explain(code: int) -> str:
             if code == KILLED:
-                return "the container's agent was killed (SIGKILL), by whom is not known"
+                return "the container's agent was killed (SIGKILL); it is not known by whom"
             if code < 0:
                 return f"{runtime.name}, which runs the container, was killed by signal {-code}"
-            return f"the container ended by itself: {runtime.name} returned {code}"
+            return f"the container ended unexpectedly: {runtime.name} returned {code}"
 
         async def force() -> None:
             await host.run(runtime.command(state, "kill", spec.name, "KILL"), timeout_s=TRIAL_S)

@@ -71,19 +71,20 @@ def _refused(names: Sequence[str], error: int, flag: int = 0) -> Mapping[str, An
 
 
 async def runs_as(host: Host, name: str, pid: int, asked: SeccompName) -> Mapping[str, Any]:
-    """See in ``/proc/PID/status``, proc(5), as what a container's first process runs.
+    """Return the credentials of a container's first process, from ``/proc/PID/status`` (proc(5)).
 
     Args:
         host: The host that it runs on.
-        name: The container's name, for the message.
-        pid: Its number on the host.
-        asked: The filter it was given.
+        name: The container's name, for messages.
+        pid: The process's id on the host.
+        asked: The requested system call filter.
 
     Returns:
-        Its user, capabilities (a mask, hexadecimal), filter, and whether it may gain rights.
+        Its user, its capabilities (a hexadecimal mask), its filter, and whether it may gain
+        privileges.
 
     Raises:
-        MachineFault: It has no filter where it was given one.
+        MachineFault: A filter was requested, but the process has none.
     """
     status = (await host.read(f"/proc/{pid}/status")).decode(errors="replace")
     found = dict(_STATUS.findall(status))

@@ -23,37 +23,37 @@ class OvirtOptions(VendorOptions, ScheduledOptions):
     """Options of the platform ``ovirt``; `address` is that of the engine."""
 
     cluster: str | None = Field(
-        None, min_length=1, description="The cluster, by name; the only one when left out."
+        None, min_length=1, description="The cluster, by name. Default: the only one."
     )
     image: str | None = Field(
         None,
         min_length=1,
-        description="What VMs boot, by name or id of its disk: an ISO image in a storage domain is "
-        "attached as a CD; any other disk is copied for each VM.",
+        description="The image that VMs boot, by name or ID of its disk. An ISO image in a storage "
+        "domain is attached as a CD; any other disk is copied for each VM.",
     )
     storage: str | None = Field(
         None,
         min_length=1,
         description="The storage domain for VMs' disks, by name: for the copy of an `image` that "
-        "is not a CD, and for the disk that the shape asks for; that of the image when left out.",
+        "is not a CD, and for the disk of the shape. Default: the image's.",
     )
     vnic_profile: str | None = Field(
         None,
         min_length=1,
-        description="The vNIC profile of the network that agents dial back over, by name or id; "
-        "the one called `ovirtmgmt` when left out.",
+        description="The vNIC profile of the network that agents dial back over, by name or ID. "
+        "Default: `ovirtmgmt`.",
     )
     isolated_profile: str | None = Field(
         None,
         min_length=1,
-        description="The vNIC profile of a network that you keep for Tare, by name or id, in place "
+        description="The vNIC profile, by name or ID, of a network that you keep for Tare, instead "
         "of an isolated network that Tare creates at the engine's OVN provider.",
     )
     on_host: str | None = Field(
         None,
         min_length=1,
-        description="The host that VMs run on, by name; the cluster's only one when left out. VMs "
-        "are pinned to it, and are never migrated.",
+        description="The host that VMs run on, by name. VMs are pinned to it and never migrated. "
+        "Default: the cluster's only one.",
     )
     devices: Literal["paravirtual", "emulated"] = Field(
         "paravirtual",
@@ -63,29 +63,29 @@ class OvirtOptions(VendorOptions, ScheduledOptions):
     nic: Literal["e1000", "e1000e", "rtl8139"] = Field(
         "e1000", description="The emulated network card."
     )
-    chipset: Literal["q35", "i440fx"] = Field("q35", description="The machine that is emulated.")
-    firmware: Literal["bios", "uefi"] = Field("bios", description="What the VM boots by.")
+    chipset: Literal["q35", "i440fx"] = Field("q35", description="The emulated chipset.")
+    firmware: Literal["bios", "uefi"] = Field("bios", description="The VM's firmware.")
     cpu_profile: str | None = Field(
         None,
         min_length=1,
-        description="A CPU profile of the cluster, by name: its quality of service may cap CPU "
-        "time, for the subject and its neighbours alike.",
+        description="A CPU profile of the cluster, by name. Its quality of service may limit the "
+        "CPU time of the subject and of its neighbours alike.",
     )
     scheduling: Scheduling = subject_scheduling(
-        "How the subject is scheduled next to others: weight (1024 CPU shares for 100) and cap (a "
-        "CPU profile of Tare's own, in whole percent of all CPUs of the host); see `scheduling` "
-        "below."
+        "How the subject is scheduled next to others: weight (100 is 1024 CPU shares) and cap (by "
+        "a CPU profile that Tare creates, in whole percent of all CPUs of the host); see "
+        "`scheduling` below."
     )
 
     @classmethod
     def within(cls, wanted: Scheduling) -> Scheduling:
         """Refuse what the engine does not know."""
-        return refused(wanted, UNKNOWN, "oVirt knows")
+        return refused(wanted, UNKNOWN, "oVirt")
 
     @model_validator(mode="after")
     def _firmware_of_the_chipset(self) -> OvirtOptions:
         if self.firmware == "uefi" and self.chipset != "q35":
-            raise ValueError("oVirt boots by UEFI on q35 alone: write `chipset: q35`")
+            raise ValueError("oVirt supports UEFI only on q35: write `chipset: q35`")
         return self
 
     @model_validator(mode="after")

@@ -46,8 +46,8 @@ from tare.platforms.vendors.resource import undoers_at
 MIN_MEMORY = 256 << 20
 MISSING_KNOBS = {
     "reservation": "oVirt has CPU shares, and no reservation",
-    "policy": "oVirt's guests are ordinary threads: it knows no policy",
-    "fifo": "oVirt's guests are ordinary threads: it knows no fifo",
+    "policy": "oVirt runs guests as ordinary threads and does not support policy",
+    "fifo": "oVirt runs guests as ordinary threads and does not support fifo",
     "nice": "oVirt has CPU shares (weight) instead",
     "slice": "oVirt does not set the kernel's time slice",
 }
@@ -95,12 +95,11 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
                 notes=(
                     *NOTES,
                     SWAP_UNKNOWN,
-                    "VMs are pinned to one host and have no balloon",
-                    "a cap is whole percent of all CPUs of the host, which sets it some seconds "
-                    "after a VM was started",
-                    "the engine's figures are averages without a time: none is shown",
-                    "the key of a machine is on a CD that the engine keeps with the VM until that "
-                    "is removed",
+                    "VMs are pinned to one host and have no memory balloon",
+                    "a cap is in whole percent of all CPUs of the host, which applies it some "
+                    "seconds after the VM's start",
+                    "the engine's figures are averages over unknown intervals, so none is shown",
+                    "a machine's key is on a CD that the engine keeps until the VM is removed",
                 ),
                 knobs=KNOBS,
                 missing_knobs=MISSING_KNOBS,

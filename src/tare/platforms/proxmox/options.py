@@ -26,24 +26,23 @@ _IMAGE = Form(
 class ProxmoxOptions(VendorOptions, ScheduledOptions):
     """Options of the platform ``proxmox``."""
 
-    node: Name | None = Field(
-        None, description="The node that VMs run on; the only one when left out."
-    )
+    node: Name | None = Field(None, description="The node that VMs run on. Default: the only one.")
     storage: Name = Field(
         "local",
-        description="A storage with the content `iso`: each VM's tiny configuration CD is uploaded "
-        "there, and removed with it. Nothing else of it is touched.",
+        description="A storage with the content `iso`. Each VM's small configuration CD is "
+        "uploaded there and removed with the VM; nothing else there is changed.",
     )
     image: Annotated[str, _IMAGE] | None = Field(
         None,
         min_length=1,
-        description="What VMs boot, as Proxmox names it (`local:iso/tare-live.iso`, or with "
-        "`disks` `local:import/tare-live.raw`): a live image, whose agent reads the configuration.",
+        description="The image that VMs boot, by Proxmox's name (`local:iso/tare-live.iso`, or "
+        "with `disks`, `local:import/tare-live.raw`): a live image, whose agent reads the "
+        "configuration.",
     )
     disks: Name | None = Field(
         None,
-        description="The storage of each VM's disks: of the copy of an `image` that is a disk, and "
-        "of the disk that the shape asks for. An ISO alone needs none.",
+        description="The storage of each VM's disks: the copy of an `image` that is a disk, and "
+        "the disk of the shape. Not needed for an ISO alone.",
     )
     pool: Name | None = Field(None, description="The resource pool that VMs are put in.")
     bridge: Name = Field(
@@ -59,17 +58,17 @@ class ProxmoxOptions(VendorOptions, ScheduledOptions):
         "e1000", description="With emulated devices: the network card."
     )
     bus: Literal["ide", "sata"] = Field(
-        "ide", description="With emulated devices: what drives are attached to."
+        "ide", description="With emulated devices: the bus of the drives."
     )
     machine: Literal["q35", "pc"] = Field(
         "q35", description="The mainboard: PCI Express (`q35`) or the older PCI (`pc`)."
     )
     cpu: Annotated[str, WORD] = Field(
         "host",
-        description="The processor model, as Proxmox names it.",
+        description="The processor model, by Proxmox's name.",
     )
     kvm: bool = Field(
-        True, description="Whether KVM runs the VM; without it QEMU emulates the processor."
+        True, description="Run the VM with KVM; otherwise QEMU emulates the processor."
     )
     scheduling: Scheduling = subject_scheduling(
         "How the node schedules the subject next to others: weight (`cpuunits`, 100 for others) "
@@ -81,7 +80,7 @@ class ProxmoxOptions(VendorOptions, ScheduledOptions):
         """Refuse what Proxmox does not support."""
         if wanted.cap is not None and wanted.cap > MOST_CAP:
             raise ValueError(f"Proxmox's `cpulimit` is at most {MOST_CAP} CPUs")
-        return refused(wanted, UNKNOWN, "Proxmox knows")
+        return refused(wanted, UNKNOWN, "Proxmox")
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:

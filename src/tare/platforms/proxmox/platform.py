@@ -49,8 +49,8 @@ NOT_ROOT = (
 NO_STORAGE = "name a storage for it by `disks`"
 MISSING_KNOBS = {
     "reservation": "Proxmox has no reservation of CPU time",
-    "policy": "Proxmox knows no scheduling policy",
-    "fifo": "Proxmox knows no scheduling policy",
+    "policy": "Proxmox does not support scheduling policies",
+    "fifo": "Proxmox does not support scheduling policies",
     "nice": "Proxmox has `cpuunits` instead",
     "slice": "Proxmox leaves time slices to the kernel",
 }
@@ -90,8 +90,10 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
                 notes=(
                     *NOTES,
                     SWAP_UNKNOWN,
-                    "`affinity` confines the whole QEMU: the vCPUs of one VM share its CPUs",
-                    "only root@pam by password may pin; with a token, pinned scenarios are skipped",
+                    "`affinity` confines the whole QEMU process: the vCPUs of one VM share its "
+                    "CPUs",
+                    "only root@pam with a password may pin; with a token, pinned scenarios are "
+                    "skipped",
                     "the node reports a VM's CPU time only as averages over minutes",
                 ),
                 knobs=KNOBS,

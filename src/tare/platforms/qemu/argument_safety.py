@@ -1,4 +1,4 @@
-"""A distinction of QEMU's arguments: those that stay within QEMU, and those that reach its host.
+"""Distinguish QEMU arguments that affect only QEMU from those that reach its host.
 
 QEMU has some 150 options, and new ones with every version. So this is a list of what is known to be
 harmless; everything else counts as reaching the host: it may run programs, listen, or open files.

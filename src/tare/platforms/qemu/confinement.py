@@ -1,4 +1,4 @@
-"""QEMU as a user of its own, with no more rights than its machine needs.
+"""QEMU as a separate user, with no more rights than its machine needs.
 
 Where Tare is root, each QEMU gets a user id that nobody else has. What it must open is opened
 before, or made its own: the image by descriptors, its folder and disk by their owner, KVM and vhost

@@ -52,48 +52,49 @@ class AttachedDisk(PlatformOptions):
     )
     machine: Literal["q35", "pc", "microvm"] = Field(
         default="q35",
-        description="The emulated mainboard: PCI Express (`q35`), the older PCI (`pc`), or "
-        "neither (`microvm`): para-virtual devices only, by virtio-mmio.",
+        description="The emulated mainboard: PCI Express (`q35`), the older PCI (`pc`), or no PCI "
+        "(`microvm`): only paravirtual devices, over virtio-mmio.",
     )
     disk_bus: Literal["auto", "virtio-blk", "virtio-scsi", "nvme", "ahci", "ide"] = Field(
         default="auto",
-        description="How the guest reaches the disk of the machine's own (`shape: {disk: …}`); "
-        "`auto`, virtio-blk, AHCI or IDE as `devices` and `machine` say. `ide` needs "
-        "`machine: pc`; `nvme`, `ahci` and `ide` need another kernel than Debian's `cloud`.",
+        description="The bus of the machine's own disk (`shape: {disk: …}`). `auto`: virtio-blk, "
+        "AHCI or IDE, according to `devices` and `machine`. `ide` needs `machine: pc`. `nvme`, "
+        "`ahci` and `ide` need a kernel other than Debian's `cloud`.",
     )
     disk_format: Backing = Field(
         default="raw",
-        description="What that disk is on the host: a `raw` file, a `qcow2` file that grows, a "
+        description="The disk's storage on the host: a `raw` file, a `qcow2` file that grows, a "
         "`block` device (a loop device over a file), or a logical volume (`lvm`).",
     )
     disk_volume_group: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9_+.][A-Za-z0-9_+.-]*$",
-        description="With `disk-format: lvm`: the volume group in which Tare makes the logical "
-        "volumes of its machines, and removes them.",
+        description="With `disk-format: lvm`: the volume group in which Tare creates and removes "
+        "its machines' logical volumes.",
     )
     disk_cache: Literal["none", "writeback", "writethrough", "directsync", "unsafe"] = Field(
         default="none",
-        description="How the host caches that disk, in "
-        "QEMU's words: `none` goes past the host's page cache, `writeback` through it; "
-        "`writethrough` and `directsync` are the same two with every write brought to the host's "
-        "disk at once; `unsafe` is `writeback` that ignores the guest's flushes.",
+        description="The host's cache mode for the disk, by QEMU's names: `none` bypasses the "
+        "host's page cache; `writeback` uses it; `directsync` and `writethrough` are these two, "
+        "but with each write brought to the host's disk at once; `unsafe` is `writeback` that "
+        "ignores the guest's flushes.",
     )
     disk_queues: int | None = Field(
         default=None,
         ge=1,
         le=64,
-        description="How many queues that disk has, on a bus that has several: virtio-blk, "
-        "virtio-scsi, NVMe. QEMU's own choice when left out.",
+        description="Number of the disk's queues, on a bus with several: virtio-blk, virtio-scsi, "
+        "NVMe. Default: QEMU's choice.",
     )
     iothread: bool = Field(
         default=False,
-        description="Give that disk a thread of its own in QEMU; with virtio-blk and virtio-scsi.",
+        description="Give the disk a separate thread in QEMU; only with virtio-blk and "
+        "virtio-scsi.",
     )
     iothread_cpus: EmulatorCpus | None = Field(
         default=None,
-        description="With `iothread`: where that thread runs, in the words of `emulator-cpus`; "
-        "where QEMU's other threads do when left out.",
+        description="With `iothread`: the CPUs of that thread, written like `emulator-cpus`. "
+        "Default: as for QEMU's other threads.",
     )
 
     @model_validator(mode="after")
@@ -172,9 +173,9 @@ class DiskOptions(AttachedDisk):
 
     disk_aio: Literal["default", "threads", "native", "io_uring"] = Field(
         default="default",
-        description="How QEMU reads and writes that disk: by `threads`, by the kernel's `native` "
-        "asynchronous I/O, which needs a cache mode that goes past the host's page cache, by "
-        "`io_uring`, or as QEMU does by itself (threads).",
+        description="How QEMU does the disk's I/O: `threads`, `native` (the kernel's asynchronous "
+        "I/O; needs a cache mode that bypasses the host's page cache), `io_uring`, or `default` "
+        "(QEMU's choice: threads).",
     )
 
     @model_validator(mode="after")

@@ -74,28 +74,30 @@ SPINLOCKS = "hv-spinlocks=0x1fff"
 class Enlightenments(BaseModel):
     """Features that KVM reports to a guest, so that the guest can avoid exits.
 
-    `kvm: off` hides KVM, as on a bare machine: the guest keeps its clock by the TSC,
-    and asks for nothing. A Linux guest that sees both KVM and Hyper-V uses KVM's; so
+    `kvm: off` hides KVM, as on a bare machine: the guest uses the TSC as its clock and no
+    features of KVM. A Linux guest that sees both KVM and Hyper-V uses KVM's features;
     `{kvm: off, hyperv: on}` makes it use Hyper-V's.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kvm: bool = Field(
-        default=True, description="KVM's own: all that this host's KVM has, or none and no name."
+        default=True,
+        description="KVM's own features: all that the host's KVM supports, or none; "
+        "then its name is hidden too.",
     )
     kvmclock: bool = Field(
-        default=True, description="KVM's clock; off, the guest finds a clock by itself."
+        default=True, description="KVM's clock. `false`: the guest chooses another clock."
     )
     hyperv: bool = Field(
         default=False,
-        description="Hyper-V's too: those that QEMU's documentation recommends for every guest.",
+        description="Also Hyper-V's features that QEMU's documentation recommends for every guest.",
     )
     add: tuple[KvmFlag | HypervFlag, ...] = Field(
-        default=(), description="Flags beyond these, by QEMU's names."
+        default=(), description="Additional flags, by QEMU's names."
     )
     remove: tuple[KvmFlag | HypervFlag, ...] = Field(
-        default=(), description="Flags that are left out, by QEMU's names."
+        default=(), description="Flags to leave out, by QEMU's names."
     )
 
     @model_validator(mode="after")

@@ -59,7 +59,7 @@ def _pool(size: int, node: int | None) -> str:
 
 
 async def _count(host: Host, file: str) -> int:
-    """Return a number of the pool; 0 if the kernel does not show it, as a node's promises."""
+    """Return a count of the pool; 0 if the kernel has no such file, like a node's reservations."""
     try:
         return int(await host.read(file))
     except (OSError, ValueError):

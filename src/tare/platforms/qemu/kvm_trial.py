@@ -146,7 +146,7 @@ async def taken(
                     "leave it out, or use a host that has it",
                     words=line,
                 )
-    return TrialResult(True, "QEMU takes these options")
+    return TrialResult(True, "QEMU accepts these options")
 
 
 def _refused(argv: Sequence[str], words: str) -> TrialResult:

@@ -241,7 +241,7 @@ class QemuMachine(VmmMachine):
             "guest-reset": "the guest restarted itself",
             "guest-panic": "the guest's kernel panicked",
         }
-        return words.get(ended, f"QEMU ended by itself{f' ({ended})' if ended else ''}")
+        return words.get(ended, f"QEMU ended unexpectedly{f' ({ended})' if ended else ''}")
 
     def _error(self, line: str) -> str:
         return without_name(line)

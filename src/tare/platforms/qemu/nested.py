@@ -136,7 +136,7 @@ def _build(outer: GuestImage, inner: GuestImage, parts: dict[str, Path], draft: 
     added = cpio.archive(
         [
             cpio.file("init", _init(), executable=True),
-            # As the distribution made it, compressed: a host over SSH gets the image once.
+            # The kernel stays compressed, because the image is copied to hosts over SSH.
             cpio.file("inner/kernel", inner.kernel.read_bytes()),
             cpio.file("inner/initramfs", inner.initramfs.read_bytes()),
             *(cpio.file(path, file.read_bytes(), executable=True) for path, file in parts.items()),

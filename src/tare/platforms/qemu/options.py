@@ -32,64 +32,67 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
 
     accelerator: Literal["tcg", "kvm"] = Field(
         default="tcg",
-        description="`kvm` runs guests on the processor itself; `tcg` emulates it in software, "
-        "which shows behaviour but not hardware speed.",
+        description="`kvm` runs guests on the processor itself. `tcg` emulates the processor in "
+        "software and shows behaviour, not the speed of hardware.",
     )
     nested: bool = Field(
         default=False,
-        description="With kvm: measure a machine in a machine. The outer one has the arm's CPUs "
-        "and runs QEMU with KVM; the inner one is measured. Without disks, toolbox and network.",
+        description="With kvm: measure a nested machine. The outer one has the arm's CPUs and runs "
+        "QEMU with KVM; the inner one is measured. Not available with disks, the toolbox or a "
+        "network.",
     )
     extra_args: tuple[str, ...] = Field(
         default=(),
         max_length=64,
-        description="Further arguments of QEMU's, word by word. Tare does not know what they do, "
-        "and the report says that they were given.",
+        description="Additional QEMU arguments, one list item for each word. Tare does not "
+        "interpret them, and the report lists them.",
     )
     cpu: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._,+=-]*$",
-        description="QEMU's name of the processor model; by default `host` with kvm and `max` "
-        "with tcg.",
+        description="The processor model, by QEMU's name. Default: `host` with kvm, `max` with "
+        "tcg.",
     )
     cpu_features: CpuFeatures = Field(
         default=(),
-        description="Features that the processor model is to have or to lack, in QEMU's words: "
-        "`[+avx2, -avx512f]`. Nothing is measured on a machine without a requested feature.",
+        description="Processor features to add or remove, by QEMU's names: `[+avx2, -avx512f]`. "
+        "Nothing is measured on a machine that lacks a requested feature.",
     )
     threads: Literal["multi", "single"] = Field(
         default="multi",
-        description="With tcg: whether each vCPU has a host thread of its own, or all share one.",
+        description="With tcg: `multi` gives each vCPU a host thread; with `single`, all share one "
+        "thread.",
     )
     clock: Literal["host", "instructions"] = Field(
         default="host",
-        description="With tcg and one vCPU: where the guest's time comes from. `instructions` "
-        "counts one nanosecond for each instruction, so that the same work takes the same time on "
-        "every computer; idle time passes at once.",
+        description="With tcg and one vCPU: the source of the guest's time. `instructions` counts "
+        "one nanosecond for each instruction, so the same work takes the same time on every "
+        "computer; idle time passes at once.",
     )
     enlightenments: Enlightenments = Field(
         default_factory=Enlightenments,
-        description="With kvm: what the hypervisor reports of itself to the guest; see "
-        "`enlightenments` below.",
+        description="With kvm: the paravirtual features that the hypervisor offers to the guest; "
+        "see `enlightenments` below.",
     )
     cpu_pm: bool = Field(
         default=False,
-        description="With kvm: an idle guest keeps its CPU (`-overcommit cpu-pm=on`), so that it "
-        "wakes without an exit; nothing else then runs there while it idles, unless the host's "
+        description="With kvm: an idle guest keeps its CPU (`-overcommit cpu-pm=on`), so it wakes "
+        "up without an exit. While it idles, nothing else runs on that CPU unless the host's "
         "scheduler takes the CPU away.",
     )
     halt_poll: Duration | None = Field(
         default=None,
         ge=0,
         le=0.01,
-        description="With kvm: for how long the host polls for an idle vCPU before it gives its "
-        "CPU away; `0 s` is never. It holds for all guests of the host while the machine runs.",
+        description="With kvm: how long the host polls on behalf of an idle vCPU before it gives "
+        "up the CPU; `0 s`: never. The setting applies to all guests of the host while the machine "
+        "runs.",
     )
     emulator_cpus: EmulatorCpus = Field(
         default="any",
-        description="Where QEMU's other threads than its vCPUs run: anywhere, on the `same` CPUs "
-        "as the pinned vCPUs, on the `other` ones, or on listed ones. Unpinned machines have no "
-        "CPUs of their own; theirs run anywhere, unless listed.",
+        description="The CPUs of QEMU's threads other than vCPUs: `any`, the `same` as those of "
+        "the pinned vCPUs, any `other` CPUs, or a list. The threads of unpinned machines run "
+        "anywhere unless CPUs are listed.",
     )
     pin_vcpus: bool = Field(
         default=True,
@@ -98,41 +101,40 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
     )
     network: Literal["auto", "tap", "macvtap", "sriov", "user"] = Field(
         default="auto",
-        description="What the network interface is connected to where a workload needs that: "
-        "`tap`, an isolated bridge of the host (needs root); `user`, QEMU's own network stack in "
-        "software (needs nothing, and costs much); `auto`, the first of these two that works; "
-        "`macvtap`, an interface on top of another one of the host's (needs root); `sriov`, a "
-        "virtual function of a network card (needs root, an IOMMU, and two functions that nobody "
-        "uses).",
+        description="The connection of the network interface, for workloads that need one. `tap`: "
+        "an isolated bridge of the host (needs root). `user`: QEMU's network stack in software "
+        "(needs nothing, but is slow). `auto`: the first of these two that works. `macvtap`: an "
+        "interface on top of another one of the host (needs root). `sriov`: a virtual function of "
+        "a network card (needs root, an IOMMU and two unused functions).",
     )
     nic_function: str | None = Field(
         default=None,
         pattern=rf"^(?:{PCI_ADDRESS}|[A-Za-z0-9][A-Za-z0-9_.-]{{0,14}})$",
-        description="With `network: sriov`: the network card by its interface (`ens1f0`) or PCI "
-        'address (`"0000:03:00.0"`), or one virtual function of it likewise; if left out, the '
-        "first card that has two free ones.",
+        description="With `network: sriov`: the network card, by its interface (`ens1f0`) or PCI "
+        'address (`"0000:03:00.0"`), or one of its virtual functions, written likewise. Default: '
+        "the first card with two unused functions.",
     )
     nic: Literal["auto", "virtio", "e1000", "e1000e", "rtl8139", "vmxnet3", "tulip"] = Field(
         default="auto",
-        description="The network card: `virtio`, which a guest knows to be virtual, or one that "
-        "QEMU emulates; `auto`, virtio or e1000 as `devices` says.",
+        description="The network card: `virtio`, a paravirtual one, or one that QEMU emulates. "
+        "`auto`: virtio or e1000, according to `devices`.",
     )
     nic_queues: int = Field(
         default=1,
         ge=1,
         le=64,
-        description="With `virtio`: pairs of queues, for as many vCPUs to send and receive at "
-        "once.",
+        description="With `virtio`: number of queue pairs, which is the number of vCPUs that can "
+        "send and receive at once.",
     )
     nic_offloads: bool = Field(
         default=True,
-        description="With `virtio`: whether checksums and the cutting of large packets are left "
-        "to the other side.",
+        description="With `virtio`: leave checksums and the segmentation of large packets to the "
+        "other side.",
     )
     vhost: Annotated[Literal["auto", "on", "off"], BeforeValidator(switch_word)] = Field(
         default="auto",
-        description="With `virtio` on a tap: whether the host's kernel carries the packets "
-        "(vhost-net) instead of QEMU; `auto`, wherever the host has it.",
+        description="With `virtio` on a tap: let the host's kernel process the packets (vhost-net) "
+        "instead of QEMU. `auto`: if the host supports it.",
     )
     vhost_cpus: EmulatorCpus | None = Field(
         default=None,
@@ -141,38 +143,38 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
     )
     confined: bool = Field(
         default=True,
-        description="Where Tare is root: QEMU runs as a user that nobody else is, without the "
-        "right to get others, and in any case with its own filter of system calls "
-        "(`-sandbox on`). `false`: as Tare itself, and unfiltered.",
+        description="Run QEMU with its system call filter (`-sandbox on`) and, if Tare is root, as "
+        "a separate user that cannot gain privileges. `false`: run it as Tare's user, without the "
+        "filter.",
     )
     hugepages: bool = Field(
-        default=False, description="Back the guest's memory by reserved huge pages of the host."
+        default=False, description="Back the guest's memory with reserved huge pages of the host."
     )
     hugepage_size: HugePageSize | None = Field(
-        default=None, description="With hugepages: their size; the host's usual one when left out."
+        default=None, description="With `hugepages`: their size. Default: the host's default size."
     )
     prealloc: bool = Field(
         default=False,
-        description="Touch all of the guest's memory before it starts, so that the host has "
-        "nothing to find for it later.",
+        description="Touch all of the guest's memory before it starts, so that the host need not "
+        "allocate any later.",
     )
     mlock: bool = Field(
         default=False,
-        description="Lock all of QEMU's memory (`-overcommit mem-lock=on`), so that none of it "
-        "is ever swapped out or moved; it is touched at once, too.",
+        description="Lock all of QEMU's memory (`-overcommit mem-lock=on`), so that none of it is "
+        "swapped out or moved. This also touches all of it at the start.",
     )
     numa_node: int | None = Field(
         default=None,
         ge=0,
         le=1023,
-        description="The NUMA node of the host that all of the guest's memory comes from. The "
-        "vCPUs run where the study pins them: near memory and far memory are two arms.",
+        description="The NUMA node of the host that provides all of the guest's memory. The vCPUs "
+        "run where the study pins them, so near and far memory are two arms.",
     )
     nohz_full: bool = Field(
         default=False,
-        description="Whether the guest's kernel stops its tick on all vCPUs but the first while "
-        "one thread runs there (`nohz_full`), and the work is done on those; it needs two vCPUs "
-        "and a kernel that is built for it.",
+        description="Stop the guest kernel's tick on all vCPUs except the first while one thread "
+        "runs there (`nohz_full`), and do the work on those. Needs two vCPUs and a kernel built "
+        "with support for it.",
     )
 
     @property

@@ -31,19 +31,19 @@ async def guest_kernels(
     boot: Boot,
     qemu: str,
 ) -> GuestKernels:
-    """Return the kernels that guests can boot; the host's own is booted once, and remembered.
+    """Return the kernels that guests can boot; a trial boot of the host's kernel is cached.
 
     Args:
-        context: Where, with what the study needs of its machines.
-        options: Those of the guests, whose devices the kernel must have modules for.
-        shape: The size of the guest that tries it.
-        prepare: Builds what that guest boots, from the context's kernel.
-        boot: Boots it.
+        context: The host, and the study's requirements on its machines.
+        options: The guests' options; the kernel must have modules for their devices.
+        shape: The size of the trial guest.
+        prepare: Builds the trial guest's image from the context's kernel.
+        boot: Boots the trial guest.
         qemu: QEMU's version.
     """
     depth = await probe.depth_of(context.host, context.host_agent)
-    # An emulated host is a lab, whose own kernel is the general one; a release is asked for by
-    # whoever compares releases.
+    # An emulated host is a lab, whose own kernel is the generic one. A study that names a release
+    # compares releases, and boots that release's kernel.
     if depth == "emulated" or context.release is not None:
         return GuestKernels()
     own = replace(context, kernel=HOST)
@@ -68,6 +68,6 @@ async def guest_kernels(
 
 
 def trial_facts(qemu: str, prepared: Prepared, options: QemuOptions) -> dict[str, str]:
-    """Return all but the host on which the answer of a trial depends."""
+    """Return everything that a trial's result depends on, except the host."""
     facts = {"qemu": qemu, "image": prepared.digest, "cpu": options.model}
     return facts if options.accelerator == "kvm" else {**facts, "accelerator": options.accelerator}

@@ -102,7 +102,8 @@ class Qemu(Platform[QemuOptions]):
         parts += options.disk_words
         parts += [word for asked, word in (*options.nic_words, *options.memory_words) if asked]
         if options.extra_args:
-            parts.append(f"extra arguments that Tare does not know: {' '.join(options.extra_args)}")
+            words = " ".join(options.extra_args)
+            parts.append(f"extra arguments that Tare does not interpret: {words}")
         parts += options.scheduling_words
         return ", ".join(parts)
 
@@ -110,7 +111,7 @@ class Qemu(Platform[QemuOptions]):
         """Return what guests offer; nothing is tried for it."""
         kvm = options.accelerator == "kvm"
         notes = [
-            "Kernels start at their fixed address: no address-space randomisation of the kernel."
+            "Kernels start at their fixed address, without address-space randomisation (KASLR)."
         ]
         if not kvm:
             notes.append("The processor is emulated in software.")
@@ -148,7 +149,7 @@ class Qemu(Platform[QemuOptions]):
     def writes(self, options: QemuOptions) -> tuple[Write, ...]:
         """Return what QEMU's guests make on their host."""
         kept = backing_writes(options.disk_format, options.disk_volume_group)
-        started = replace(PROCESS, call=f"{PROGRAM} -name tare-… as a user of its own")
+        started = replace(PROCESS, call=f"{PROGRAM} -name tare-… as a separate user")
         functions = (FUNCTION_WRITE,) if options.network == "sriov" else ()
         return (FOLDER, started, GROUPS, SETTINGS, *kept, *NETWORK, *functions)
 

@@ -90,7 +90,7 @@ async def lacking_here(
     if options.cpu is not None:
         model = options.cpu.split(",")[0]
         if model not in offer.models:
-            return f"this QEMU knows no CPU model {model}", f"{offer.program} -cpu help"
+            return f"this QEMU does not have the CPU model {model}", f"{offer.program} -cpu help"
         if options.accelerator == "tcg" and model == "host":
             return "the CPU model host needs kvm", "leave `cpu` out, or use `cpu: max`"
     for lacking in (

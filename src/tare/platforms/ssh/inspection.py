@@ -1,4 +1,4 @@
-"""Facts that an existing machine shows about itself and its hypervisor, and uncontrolled ones."""
+"""Inspect an existing machine: facts about it and its hypervisor, and conditions it sets itself."""
 
 from __future__ import annotations
 

@@ -24,23 +24,27 @@ class SshArmOptions(GivenOptions, Login):
     """Options of the platform ``ssh``."""
 
     ssh: Annotated[str, AfterValidator(host_alone)] = Field(
-        min_length=1, max_length=255, description="Name or address of the machine: it must exist."
+        min_length=1,
+        max_length=255,
+        description="Name or address of the machine, which must exist.",
     )
     patience: Duration = Field(
-        30.0, gt=0, description="How long a broken connection is tried again; the cell continues."
+        30.0,
+        gt=0,
+        description="How long to retry a broken connection; the cell continues meanwhile.",
     )
     folder: Annotated[str, AfterValidator(absolute_path)] = Field(
         "/tmp",
-        description="Where the agent is put in the machine, and removed after each batch; programs "
-        "must be allowed to run there.",
+        description="The folder for the agent in the machine, from which programs must be "
+        "executable. The agent is removed after each batch.",
     )
     reboot: bool = Field(
         False,
-        description="Whether the machine may be rebooted: it then is before each batch, so that "
-        "boots vary as they do on other platforms. It needs root there, or `sudo`.",
+        description="Reboot the machine before each batch, so that boots vary as on other "
+        "platforms. Needs root there, or `sudo`.",
     )
     reboot_patience: Duration = Field(
-        300.0, gt=0, description="With reboot: how long the machine may take to come back."
+        300.0, gt=0, description="With `reboot`: time limit for the machine to come back."
     )
 
     instead: ClassVar[Mapping[str, str]] = {

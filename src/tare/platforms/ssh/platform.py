@@ -57,11 +57,11 @@ if TYPE_CHECKING:
     from tare.hosts.ssh.host import SshHost
 
 MIN_MEMORY = 16 << 20
-OWN_MEMORY = "the workloads share the machine's own"
+OWN_MEMORY = "workloads may use all of the machine's memory"
 KEPT_BY_KERNEL = 0.25
 """Share of a machine's memory that its kernel and firmware may withhold from what it reports."""
 NAME_ONE = "it measures a machine that exists: a study names one, as in {platform: ssh, ssh: NAME}"
-NOT_ROOT = "without root there, programs of the toolbox and disks are not to be had"
+NOT_ROOT = "without root there, disks and the toolbox's programs are not available"
 BECOME_ROOT = "let its user become root there: `sudo: true`"
 NO_REALTIME = f"its user may not have it (RLIMIT_RTPRIO, `ulimit -r`, is 0); {BECOME_ROOT}"
 ASK_S = 30.0
@@ -110,11 +110,11 @@ class Ssh(Platform[SshArmOptions]):
                 no_own_cache=OWN_MEMORY,
                 toolbox=frozenset({"tree"}),
                 notes=(
-                    "its vCPUs are not pinned: where it runs is its owner's matter",
-                    "a machine with more CPUs than the shape has vCPUs is measured on as many of "
-                    "them",
+                    "its vCPUs are not pinned: its owner decides where it runs",
+                    "if the machine has more CPUs than the shape has vCPUs, only that many are "
+                    "used",
                     f"memory is not limited to the shape: {OWN_MEMORY}",
-                    "disk and toolbox need root in the machine, by its user or by `sudo`",
+                    "the disk and the toolbox need root in the machine, as the user or by `sudo`",
                 ),
             ),
             elsewhere=True,
@@ -305,7 +305,7 @@ async def _agent_in(
         async def explain(code: int) -> str:
             if code < 0:
                 return f"the agent in {host.name} was killed by signal {-code}"
-            return f"the agent in {host.name} ended by itself with status {code}"
+            return f"the agent in {host.name} ended unexpectedly with status {code}"
 
         async def prove() -> Mapping[str, Any]:
             threads = await threads_of(host, [process.pid])

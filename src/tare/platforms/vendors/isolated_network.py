@@ -57,8 +57,8 @@ from tare.study.model.platform_options import GIVEN, ISOLATED
 MAC_PREFIX = "52:54:00"
 """The first three bytes of QEMU's own default MAC."""
 NOTE = (
-    "workloads over the network go over an isolated network that Tare creates at the hypervisor "
-    "and removes; client, server and origin are machines on it"
+    "network workloads use an isolated network that Tare creates at the hypervisor and removes; "
+    "client, server and origin are machines on it"
 )
 
 SIMULATED = (

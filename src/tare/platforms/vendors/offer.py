@@ -16,19 +16,19 @@ LIVE = "live"
 LIVE_MEMORY = 1 << 30
 """Bytes of memory that suffice for a machine with the toolbox `base` from a CD."""
 OWN_DISK = (
-    "a machine's own disk is made empty, and formatted by its agent: the only empty one of that "
-    "size, by a toolbox's mkfs.ext4; otherwise disk workloads fail with the reason"
+    "a machine's own disk is created empty and formatted by its agent, which needs a toolbox with "
+    "mkfs.ext4 and finds the disk by its size; otherwise disk workloads fail with the reason"
 )
 TOOLBOX = (
-    "the toolbox is the live image's own (`tare image live --toolbox …`): from a CD it takes "
-    "about 500 MiB of the machine's memory, from a disk none; what it lacks fails with the reason"
+    "the toolbox is part of the live image (`tare image live --toolbox …`): on a CD it takes about "
+    "500 MiB of the machine's memory, on a disk none; programs that it lacks fail with the reason"
 )
 WITHHELD = (
-    "a cell is withheld if the API reports that the machine meanwhile migrated, was snapshotted, "
-    "backed up or restarted, or that its memory changed"
+    "a cell is withheld if the API reports that the machine migrated, was snapshotted, backed up "
+    "or restarted, or changed its memory during the cell"
 )
 SWAP_UNKNOWN = (
-    "its API does not report what the host swaps out of a machine: no cell is withheld for it"
+    "its API does not report memory that the host swaps out, so no cell is withheld for that"
 )
 CHANNEL = "TLS, dialled by the agent to `callback`"
 NOTES = (TOOLBOX, OWN_DISK, WITHHELD)

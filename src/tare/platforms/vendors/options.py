@@ -19,7 +19,7 @@ from tare.study.model.platform_options import GIVEN, fault_of
 ANY = "ADDRESS"
 """The placeholder for an address, in the docs and for the doctor."""
 
-_ADDRESS = Form(r"^[A-Za-z0-9.:_-]+$", "a name or an address alone, such as `pve.example`")
+_ADDRESS = Form(r"^[A-Za-z0-9.:_-]+$", "only a name or an address, such as `pve.example`")
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def check_address(text: str) -> str:
     """Return a server's name or address; raises ValueError if the text contains more."""
     if "@" in text and "/" not in text:
         raise ValueError(
-            f"must be a name or an address alone: write `{text.rpartition('@')[2]}`; the user "
+            f"must be only a name or an address: write `{text.rpartition('@')[2]}`; the user "
             "comes from the environment or from the file of `credentials`"
         )
     return host_alone(text)
@@ -106,16 +106,16 @@ class VendorOptions(GivenOptions):
     address: Annotated[str, AfterValidator(check_address), _ADDRESS] = Field(
         min_length=1,
         max_length=255,
-        description="Name or address of the server whose API is used, as its certificate has it.",
+        description="Name or address of the API server, as in its certificate.",
     )
     port: int | None = Field(
-        default=None, ge=1, le=65535, description="Its TCP port; by default the product's own."
+        default=None, ge=1, le=65535, description="Its TCP port. Default: the product's."
     )
     credentials: str | None = Field(
         default=None,
         min_length=1,
-        description="A file for its owner's eyes only (mode 600) with the lines `user=…` and "
-        "`password=…`; without it they are taken from the environment.",
+        description="A file readable only by its owner (mode 600) with the lines `user=…` and "
+        "`password=…`. Default: the environment.",
     )
     ca: str | None = Field(
         default=None,
@@ -125,11 +125,14 @@ class VendorOptions(GivenOptions):
     )
     callback: Annotated[str, AfterValidator(_check_callback)] = Field(
         default="127.0.0.1:0",
-        description="`ADDRESS:PORT` of this computer that guests can reach: their agents dial "
-        "back there, over TLS, with a key of their own.",
+        description="`ADDRESS:PORT` of this computer that guests can reach. Their agents dial back "
+        "to it over TLS, with a separate key.",
     )
     power_off: float = Field(
-        default=10.0, gt=0, le=600, description="Seconds that a guest may take to power itself off."
+        default=10.0,
+        gt=0,
+        le=600,
+        description="Time limit, in seconds, for a guest to power itself off.",
     )
 
     @property

@@ -61,40 +61,41 @@ class VsphereOptions(VendorOptions, ScheduledOptions):
 
     datastore: str = Field(
         min_length=1,
-        description="The datastore that virtual machines are put on, and nothing else.",
+        description="The datastore for virtual machines.",
     )
     boot: Annotated[str, AfterValidator(_check_datastore_path)] | None = Field(
         default=None,
-        description="What the virtual machine boots, as `[DATASTORE] PATH`: an ISO image, or a "
-        "disk (`.vmdk`) that is copied. Its Linux starts `tare-agent dial` by itself.",
+        description="The image that virtual machines boot, as `[DATASTORE] PATH`: an ISO image, or "
+        "a disk (`.vmdk`) that is copied. Its Linux must start `tare-agent dial` by itself.",
     )
     host: str | None = Field(
         default=None,
         min_length=1,
-        description="The ESXi host, by its name in the inventory; needed where there are several.",
+        description="The ESXi host, by its name in the inventory; required if there are several.",
     )
     pool: str | None = Field(
         default=None,
         min_length=1,
-        description="The resource pool, by its name; by default the root pool of the host.",
+        description="The resource pool, by name. Default: the host's root pool.",
     )
     folder: str | None = Field(
         default=None,
         min_length=1,
-        description="The folder of virtual machines, by its name; by default the datacenter's own.",
+        description="The folder for virtual machines, by name. Default: the datacenter's VM "
+        "folder.",
     )
     network: str | None = Field(
         default=None,
         min_length=1,
-        description="The port group by which the guest reaches `callback`; needed where there are "
+        description="The port group over which guests reach `callback`; required if there are "
         "several.",
     )
     isolated_network: str | None = Field(
         default=None,
         min_length=1,
-        description="An existing port group without a way out, for workloads that need a network, "
-        "such as one of a distributed switch; by default Tare creates a standard switch without an "
-        "uplink, and removes it.",
+        description="An existing port group without an uplink, such as one of a distributed "
+        "switch, for workloads that need a network. Default: Tare creates a standard switch "
+        "without an uplink, and removes it.",
     )
     devices: Devices = Field(
         default="paravirtual",
@@ -102,13 +103,13 @@ class VsphereOptions(VendorOptions, ScheduledOptions):
     )
     nic: Literal["e1000", "e1000e"] = Field(
         default="e1000",
-        description="The emulated network card: an 82545EM (E1000), or an 82574L (E1000E, from "
-        "hardware version 8 on).",
+        description="The emulated network card: an 82545EM (E1000), or an 82574L (E1000E; hardware "
+        "version 8 or later).",
     )
     processors: tuple[Annotated[int, Field(ge=0, le=4095)], ...] = Field(
         default=(),
-        description="The ESXi host's logical processors that machines run on, by affinity; by "
-        "default all. Not in a cluster with DRS, which keeps no affinity.",
+        description="The ESXi host's logical processors that machines run on, by affinity. "
+        "Default: all. Not available in a cluster with DRS, which does not support affinity.",
     )
     scheduling: Scheduling = subject_scheduling(
         "How ESXi schedules the subject next to others: weight (shares; 100 is 1000 for each "
@@ -118,44 +119,47 @@ class VsphereOptions(VendorOptions, ScheduledOptions):
     reservation: int | None = Field(
         default=None,
         ge=0,
-        description="CPU that is kept for the subject and for each neighbour, in MHz.",
+        description="CPU reservation of the subject and of each neighbour, in MHz.",
     )
     limit: int | None = Field(
         default=None,
         ge=1,
-        description="The most CPU that the subject and each neighbour may use, in MHz.",
+        description="CPU limit of the subject and of each neighbour, in MHz.",
     )
     shares: int | None = Field(
         default=None,
         ge=LEAST_SHARES,
         le=MOST_SHARES,
-        description="Its weight among others that compete for CPU; 1000 for each vCPU is normal.",
+        description="CPU shares of the subject and of each neighbour; 1000 for each vCPU is "
+        "normal.",
     )
     reserve_memory: bool = Field(
         default=True,
-        description="Reserve all of its memory, so that it is neither ballooned nor swapped.",
+        description="Reserve all of the machine's memory, so that it is neither ballooned nor "
+        "swapped.",
     )
     latency_sensitivity: Literal["low", "normal", "medium", "high"] = Field(
         default="normal",
-        description="`high` gives each vCPU a core of its own; it needs full reservations, of CPU "
-        "by `reservation` and of memory.",
+        description="`high` gives each vCPU a physical core; it needs full reservations, of CPU by "
+        "`reservation` and of memory.",
     )
     hardware: int | None = Field(
         default=None,
         ge=4,
         le=99,
-        description="The version of its virtual hardware; by default the newest of the host.",
+        description="The version of its virtual hardware. Default: the newest that the host "
+        "supports.",
     )
     steal_clock: bool = Field(
         default=True,
-        description=f"Let the guest see stolen time, from hardware version {STEAL_CLOCK_VERSION} "
-        "on.",
+        description=f"Let the guest see stolen time (hardware version {STEAL_CLOCK_VERSION} or "
+        "later).",
     )
 
     @classmethod
     def within(cls, wanted: Scheduling) -> Scheduling:
         """Refuse what ESXi does not know."""
-        return refused(wanted, UNKNOWN, "ESXi knows")
+        return refused(wanted, UNKNOWN, "ESXi")
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
@@ -212,7 +216,7 @@ class VsphereOptions(VendorOptions, ScheduledOptions):
         )
 
     def words(self) -> tuple[str, ...]:
-        """Return what reports add to an arm's description."""
+        """Return the words that reports add to an arm's description."""
         parts = {
             self.scheduling.words(): bool(self.scheduling.words()),
             f"{self.reservation} MHz reserved": self.reservation is not None,

@@ -42,8 +42,8 @@ MAX_VCPUS = 128
 """The most that Tare gives one virtual machine, whatever the host has."""
 MIN_MEMORY = 192 << 20
 MISSING_KNOBS = {
-    "policy": "ESXi's scheduler knows no policy",
-    "fifo": "ESXi's scheduler knows no fifo",
+    "policy": "ESXi's scheduler does not support policy",
+    "fifo": "ESXi's scheduler does not support fifo",
     "nice": "ESXi has shares instead",
     "slice": "ESXi's API does not set its time slice",
 }
@@ -91,12 +91,12 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
                 min_memory=MIN_MEMORY,
                 devices=frozenset({"paravirtual", "emulated"}),
                 notes=(
-                    "affinity is the virtual machine's: each vCPU may use all of its CPUs",
-                    "in a cluster with DRS nothing is pinned, because affinity is not kept there",
-                    "a cap and a reservation are a share of a host CPU's clock rate; weight is "
-                    "shares",
-                    "ready and co-stop time are reported for intervals of 20 s, and no shorter",
-                    "a free ESXi refuses every change by its API",
+                    "affinity applies to the virtual machine: each vCPU may use all of its CPUs",
+                    "in a cluster with DRS nothing is pinned, because DRS does not support "
+                    "affinity",
+                    "cap and reservation are a share of a host CPU's clock rate; weight is shares",
+                    "ready and co-stop times are reported only for intervals of 20 s",
+                    "a free ESXi refuses every change by the API",
                     *NOTES,
                     "the same applies while ESXi reports ballooned, swapped or compressed memory",
                 ),
@@ -148,7 +148,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
             notes=notes if options.boot else (*notes, BOOTS_NOTHING),
         )
         able = without_isolated(able, options, no_network)
-        reason = f"{proof['product']} at {options.address} takes virtual machines"
+        reason = f"{proof['product']} at {options.address} accepts virtual machines"
         versions = {"vsphere": proof["product"]}
         return ServerFindings(reason, versions, able, proof, rights, carrier)
 

@@ -95,7 +95,7 @@ class VsphereSession(AccountSession[Any]):
                 "`tare help vsphere` lists what it needs",
             )
         if isinstance(error, vmodl.fault.ManagedObjectNotFound):
-            return NoSuchObject(f"{self.name}: there is no such object (any more)")
+            return NoSuchObject(f"{self.name}: there is no such object, or it is gone")
         if isinstance(error, vim.InvalidPowerState):
             return RequestRefused(
                 f"{self.name}: {WRONG_STATE} {error.existingState}, and would have to be "
@@ -135,7 +135,7 @@ class VsphereSession(AccountSession[Any]):
             return info if info["info.state"] in ("success", "error") else None
 
         info = await wait_for(
-            lambda: self.call(look), f"{self.name}: a task takes longer than {TASK_S:g} s", TASK_S
+            lambda: self.call(look), f"{self.name}: a task took longer than {TASK_S:g} s", TASK_S
         )
         if info["info.state"] == "error":
             raise self.scrub(self.fault(info["info.error"]))

@@ -60,83 +60,83 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
     )
     devices: Literal["paravirtual", "emulated"] = Field(
         default="paravirtual",
-        description="Network and disk: Xen's own (`paravirtual`), or an e1000 and IDE (`emulated`, "
-        "for `hvm` only).",
+        description="Network and disk: Xen's own (`paravirtual`), or an e1000 and IDE (`emulated`; "
+        "`hvm` only).",
     )
     nic: Literal["auto", "netfront", "e1000", "rtl8139"] = Field(
         default="auto",
         description="The network card: Xen's own (`netfront`), or one that a QEMU in dom0 emulates "
-        "(for `hvm` only); `auto`, netfront or e1000 as `devices` says.",
+        "(`hvm` only). `auto`: netfront or e1000, according to `devices`.",
     )
     scheduler: Literal["credit", "credit2", "null", "rtds"] | None = Field(
         default=None,
-        description="The scheduler that must run the domain's CPUs; whichever runs when left out. "
-        "Xen chooses it at its boot (`sched=credit` on its command line), or by CPU pool.",
+        description="The scheduler that the domain's CPUs must have. Default: any. Xen chooses it "
+        "at boot (`sched=credit` on its command line) or by CPU pool.",
     )
     ratelimit: Duration | None = Field(
         default=None,
         ge=0,
         le=MOST_RATELIMIT_S,
-        description="With `credit` and `credit2`: how long a vCPU runs at least before one that "
-        "wakes may take its place; 0 for no limit, else 100 µs to 500 ms. Half the slice of "
-        "`scheduling` where that is given and the limit is not below it.",
+        description="With `credit` and `credit2`: minimum time that a vCPU runs before one that "
+        "wakes up may preempt it; 0 for no limit, or 100 µs to 500 ms. Default: unchanged, or half "
+        "the slice of `scheduling` if the limit is not below that slice.",
     )
     extra_time: bool | None = Field(
         default=None,
-        description="With `rtds`: whether the subject also runs when its reservation is used up, "
-        "where nobody else wants to; Xen lets it when left out.",
+        description="With `rtds`: let the subject run beyond its reservation while no other vCPU "
+        "wants the CPU. Default: as in Xen, which allows it.",
     )
     cpupool: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$",
-        description="The CPU pool that machines run in, which must exist; `Pool-0` when left out.",
+        description="The CPU pool that machines run in, which must exist. Default: `Pool-0`.",
     )
     nohz_full: bool = Field(
         default=False,
-        description="Whether the guest's kernel stops its tick on all vCPUs but the first while "
-        "one thread runs there (`nohz_full`), and the work is done on those; it needs two vCPUs "
-        "and a kernel that is built for it.",
+        description="Stop the guest kernel's tick on all vCPUs except the first while one thread "
+        "runs there (`nohz_full`), and do the work on those. Needs two vCPUs and a kernel built "
+        "with support for it.",
     )
     dom0: Literal["pinned", "as-is"] = Field(
         default="pinned",
-        description="Whether dom0's vCPUs are kept on the host's first CPU while machines run, so "
-        "that its own work is not taken for a neighbour's.",
+        description="`pinned`: keep dom0's vCPUs on the host's first CPU while machines run, so "
+        "that dom0's own work does not look like a neighbour's.",
     )
     dom0_cpus: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         default=(),
-        description="The host's CPUs that dom0's vCPUs are kept on while machines run, such as "
-        "`[0, 1]`; the first one when left out.",
+        description="The host's CPUs that dom0's vCPUs are pinned to while machines run, such as "
+        "`[0, 1]`. Default: the first CPU.",
     )
     dom0_vcpus: int | None = Field(
         default=None,
         ge=1,
         le=128,
-        description="How many vCPUs dom0 has while machines run; no more than Xen gave it at its "
-        "boot (`dom0_max_vcpus`). As many as it has when left out.",
+        description="Number of dom0's vCPUs while machines run, at most the number that it got at "
+        "boot (`dom0_max_vcpus`). Default: unchanged.",
     )
     dom0_weight: int | None = Field(
         default=None,
         ge=1,
         le=MOST_WEIGHT,
-        description="With `credit` and `credit2`: dom0's weight while machines run, in Xen's own "
-        "measure, in which others have 256.",
+        description="With `credit` and `credit2`: dom0's weight while machines run, in Xen's "
+        "units, in which others have 256.",
     )
     scheduling: Scheduling = subject_scheduling(
         "How Xen schedules the subject next to others: `weight`, `cap`, and `slice` (in whole "
-        "milliseconds, of the whole pool while a machine runs; 30 ms by default), or under `rtds` "
-        "`reservation` and `period`; see `scheduling` below."
+        "milliseconds, for the whole pool while a machine runs; Xen's default is 30 ms). Under "
+        "`rtds`: `reservation` and `period`. See `scheduling` below."
     )
 
     @classmethod
     def within(cls, wanted: Scheduling) -> Scheduling:
         """Refuse what Xen's schedulers do not know, and what they cannot be set to."""
         if wanted.period is not None and wanted.reservation is None:
-            raise ValueError("Xen's schedulers know no period of a cap; remove it")
+            raise ValueError("Xen's schedulers do not support a period for a cap; remove it")
         if wanted.slice is not None:
             whole_milliseconds(wanted.slice)
         if wanted.cap is not None and wanted.cap > MOST_CAP:
             raise ValueError(f"Xen's cap is at most {MOST_CAP} CPUs")
-        return refused(wanted, ("policy", "nice"), "Xen's schedulers know")
+        return refused(wanted, ("policy", "nice"), "Xen's schedulers")
 
     @property
     def host_cpus(self) -> Mapping[str, tuple[int, ...]]:
@@ -294,7 +294,7 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
         return None if self.ratelimit is None else round(self.ratelimit * 1e6)
 
     def weight_of(self, role: str) -> int | None:
-        """Return a machine's weight in Xen's measure; None leaves it to Xen."""
+        """Return a machine's weight in Xen's units; None for Xen's default."""
         wanted = self.scheduling_of(role).weight
         return None if wanted is None else round(wanted * DEFAULT_WEIGHT / MODEL_WEIGHT)
 

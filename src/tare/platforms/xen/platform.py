@@ -258,7 +258,9 @@ def _kernel(context: Context) -> str:
 
 def _capabilities(options: XenOptions, scheduler: str) -> Capabilities:
     knobs = set()
-    missing = {name: f"Xen's schedulers know no {name}" for name in ("policy", "fifo", "nice")}
+    missing = {
+        name: f"Xen's schedulers do not support {name}" for name in ("policy", "fifo", "nice")
+    }
     for knob, having in (
         ("reservation", (SCHEDULER,)),
         ("weight", CREDIT_SCHEDULERS),
@@ -282,10 +284,10 @@ def _capabilities(options: XenOptions, scheduler: str) -> Capabilities:
         disk=frozenset({"xvd"} if options.devices == "paravirtual" else {"ide"}),
         toolbox=frozenset({"disk"}),
         notes=(
-            "A domain's CPU time is known to 0.1 s.",
-            "What dom0 does for a machine is counted as dom0_cpu_s, for all machines together.",
+            "The CPU time of a domain has a resolution of 0.1 s.",
+            "dom0's work for machines is counted as dom0_cpu_s, for all machines together.",
             *(
-                ("The kernel's console and the agent's channel are one.",)
+                ("The kernel's console is also the agent's channel.",)
                 if options.type != "hvm"
                 else ()
             ),

@@ -246,7 +246,7 @@ class RtdsGrant(Setting[dict[int, Rtds]]):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """The domain."""
+        """The domain's number, for the ledger."""
         return {"domain": self._domain}
 
     @property

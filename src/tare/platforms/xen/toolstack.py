@@ -52,8 +52,8 @@ async def asked(host: Host, *arguments: str) -> str:
     """Return what ``xl`` printed.
 
     Raises:
-        InputError: It is not installed.
-        MachineFault: It refused, in Xen's words; or it does not end.
+        InputError: ``xl`` is not installed.
+        MachineFault: The command failed (with Xen's message), or timed out.
     """
     done = await xl(host, *arguments)
     if not done.ok:

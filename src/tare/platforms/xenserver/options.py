@@ -23,15 +23,15 @@ class XenserverOptions(VendorOptions, ScheduledOptions):
     sr: str | None = Field(
         None,
         min_length=1,
-        description="The storage repository for each VM's disks, by name or UUID: its tiny "
-        "configuration, and the disk that its shape asks for; the pool's default one when left "
-        "out. Nothing else of it is touched.",
+        description="The storage repository of each VM's disks, by name or UUID: its small "
+        "configuration and the disk of the shape. Nothing else there is changed. Default: the "
+        "pool's default repository.",
     )
     image: str | None = Field(
         None,
         min_length=1,
-        description="What VMs boot, by name or UUID of its VDI: a live image in an ISO repository "
-        "is attached as a CD; any other is copied to `sr` for each VM.",
+        description="The image that VMs boot, by name or UUID of its VDI. A live image in an ISO "
+        "repository is attached as a CD; any other is copied to `sr` for each VM.",
     )
     network: str | None = Field(
         None,
@@ -41,27 +41,28 @@ class XenserverOptions(VendorOptions, ScheduledOptions):
     on_host: str | None = Field(
         None,
         min_length=1,
-        description="The pool's host that VMs run on, by name or UUID; the only one when left out.",
+        description="The pool's host that VMs run on, by name or UUID. Default: the only one.",
     )
     devices: Literal["paravirtual", "emulated"] = Field(
         "paravirtual",
-        description="`paravirtual`: netfront and blkfront; `emulated`: the `nic` below and IDE. "
-        "Every VM has both: the guest's kernel chooses, so emulated ones need an `image` whose "
-        "kernel has `xen_emul_unplug=never nopv`. The agent's proof must show the requested ones.",
+        description="`paravirtual`: netfront and blkfront. `emulated`: the `nic` below and IDE. "
+        "Every VM has both, and the guest's kernel chooses: emulated devices need an `image` whose "
+        "kernel has `xen_emul_unplug=never nopv`. The agent's proof must show the requested "
+        "devices.",
     )
     nic: Literal["rtl8139", "e1000"] = Field(
         "rtl8139", description="The emulated network card (`platform:nic_type`)."
     )
-    firmware: Literal["bios", "uefi"] = Field("bios", description="What the VM boots by.")
+    firmware: Literal["bios", "uefi"] = Field("bios", description="The VM's firmware.")
     scheduling: Scheduling = subject_scheduling(
-        "How Xen schedules the subject next to others: weight (256 is Xen's own for 100) and cap; "
-        "see `scheduling` below."
+        "How Xen schedules the subject next to others: weight (100 is Xen's default of 256) and "
+        "cap; see `scheduling` below."
     )
 
     @classmethod
     def within(cls, wanted: Scheduling) -> Scheduling:
         """Refuse what XenAPI does not support."""
-        return refused(wanted, UNKNOWN, "XenAPI knows")
+        return refused(wanted, UNKNOWN, "XenAPI")
 
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:
         """Report missing options, and those that cannot be used."""

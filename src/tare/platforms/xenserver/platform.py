@@ -40,8 +40,8 @@ from tare.study.model.platform_options import GIVEN
 MIN_MEMORY = 256 << 20
 MISSING_KNOBS = {
     "reservation": "Xen has weight and cap, and no reservation",
-    "policy": "Xen's schedulers know no policy",
-    "fifo": "Xen's schedulers know no fifo",
+    "policy": "Xen's schedulers do not support policy",
+    "fifo": "Xen's schedulers do not support fifo",
     "nice": "Xen has weight instead",
     "slice": "XenAPI does not set Xen's time slice; on Xen with `xl`, `platform: xen` does",
 }
@@ -83,9 +83,9 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
                 devices=frozenset({"paravirtual", "emulated"}),
                 notes=(
                     *NOTES,
-                    "guests are HVM: newer XenServer has no PV guests",
-                    "the guest's kernel chooses between para-virtual and emulated devices: "
-                    "emulated ones need an image booted with `xen_emul_unplug=never nopv`",
+                    "guests are HVM, because newer XenServer has no PV guests",
+                    "the guest's kernel chooses between paravirtual and emulated devices: emulated "
+                    "ones need an image booted with `xen_emul_unplug=never nopv`",
                     "run states are reported every 5 s, for all vCPUs of a VM together",
                 ),
                 knobs=KNOBS,

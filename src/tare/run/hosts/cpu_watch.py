@@ -99,7 +99,7 @@ class CpuWatch:
         own = set(cpus) & self._first[host.name]
         if missing := own - set(self._usable[host.name]):
             raise MachineFault(
-                f"CPU {cpu_words(missing)}, where its machines are to run, cannot be used any more",
+                f"CPU {cpu_words(missing)}, needed for its machines, can no longer be used",
                 "bring it online (echo 1 > /sys/devices/system/cpu/cpuN/online) or allow it in the "
                 "control group, and resume; or start a new run, which is placed on other CPUs",
             )

@@ -63,7 +63,7 @@ async def require_additions(setup: Grounds, builder: Host | None, study: Study, 
 
     unknown = await unknown_packages(builder, every.packages)
     found: list[tuple[Keys, str]] = [
-        (("workloads", label, "toolbox", "packages"), f"apt knows no package {name}")
+        (("workloads", label, "toolbox", "packages"), f"apt has no package {name}")
         for name in unknown
         for label, additions in added.items()
         if name in additions.packages

@@ -229,7 +229,7 @@ class Redfish(PowerMeter):
             content = self._get(path)
             reading = _reading(content)
             if reading is None:
-                raise NoReading(f"{path} of {self._address} has no reading any more")
+                raise NoReading(f"{path} of {self._address} no longer has a reading")
             watts += reading
             accuracies.append(self._accuracy(content, reading))
         known = [each for each in accuracies if each is not None]

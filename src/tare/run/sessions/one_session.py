@@ -342,5 +342,5 @@ class SessionBlocks:
             return False
         seen = await look(self._given.study, self._session.boot)
         if not seen.up:
-            self._say(f"{self._session.boot} is not up any more: {seen.why}")
+            self._say(f"{self._session.boot} is no longer up: {seen.why}")
         return not seen.up

@@ -405,7 +405,7 @@ async def started_process(
             return await tree_cost(host, process.pid)
 
         async def explain(code: int) -> str:
-            return f"the {role}'s agent ended by itself with status {code}"
+            return f"the {role}'s agent ended unexpectedly with status {code}"
 
         machine = ProcessMachine(
             name,

@@ -165,7 +165,7 @@ class Tally:
             in_this_block = max(per_block - (self.clock() - block.began), self.cell_left_s)
         else:
             in_this_block = 0.0 if block.number else per_block
-        # Hosts with arms of their own measure parts of one block; other hosts a block each.
+        # Hosts with different arms share each block; otherwise each host measures whole blocks.
         parallel = max(len(self.fold.joined), 1) if block.hosts else 1
         return blocks_after * per_block / parallel + max(in_this_block, 0.0)
 

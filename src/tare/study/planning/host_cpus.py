@@ -69,7 +69,7 @@ class HostCpus:
 
     @property
     def roaming(self) -> tuple[int, ...]:
-        """The CPUs for machines that the host's scheduler places: it shares out no isolated CPU."""
+        """The CPUs for unpinned machines: the host's scheduler does not use isolated CPUs."""
         shared = tuple(cpu for cpu in self.machines if cpu not in self.isolated)
         return shared or self.machines
 

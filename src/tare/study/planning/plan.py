@@ -429,7 +429,7 @@ def _arm_lacks(study: Study, arm: str, facts: ArmFacts, cpus: HostCpus) -> str:
         return reason
     if (named := study.arms[arm].kernel) and not facts.boots_image:
         if not facts.boots_live:
-            return "names a kernel, but its machines run one that is there already; remove `kernel`"
+            return "names a kernel, but its machines run an existing one; remove `kernel`"
         if named not in LIVE_KERNELS:
             return (
                 f"`kernel: {named}`: its live image was made with `generic` or with `rt` "

@@ -246,14 +246,14 @@ class BmcSpec(StudyPart):
     credentials: str | None = Field(
         None,
         min_length=1,
-        description="A file for its owner's eyes only (mode 600) with the lines `user=…` and "
-        "`password=…`. Default: the environment's `TARE_BMC_USER` and `TARE_BMC_PASSWORD`.",
+        description="A file readable only by its owner (mode 600) with the lines `user=…` and "
+        "`password=…`. Default: the environment.",
     )
     ca: str | None = Field(
         None,
         min_length=1,
         description="A file of PEM certificates to trust instead of the system's: a private CA's, "
-        "or the BMC's own. Certificates are always verified.",
+        "or the server's own. Certificates are always verified.",
     )
     chassis: str | None = Field(
         None,

@@ -65,13 +65,13 @@ class Function:
         number: Its number among those of its card.
         address: Its PCI address.
         driver: The driver that has it; empty: none.
-        override: The only driver that may have it; empty: any that fits.
+        override: The only driver that may bind to it (``driver_override``); empty: any.
         group: The number of its IOMMU group; empty: it is in none.
         group_peers: The other devices of that group.
         interface: Its network interface in the host's own namespace; empty: it has none there.
-        up: Whether that is up.
-        mtu: Its longest packet.
-        joined: What that is part of; empty: nothing.
+        up: Whether that interface is up.
+        mtu: Its largest packet (MTU), in bytes.
+        joined: The bridge or bond that the interface belongs to; empty: none.
     """
 
     number: int
@@ -87,7 +87,7 @@ class Function:
 
     @property
     def used(self) -> str:
-        """Why it is not free, in words; empty: nobody uses it."""
+        """The reason why it is not free, in words; empty if it is free."""
         if self.override or self.driver == VFIO:
             return f"kept for {self.override or VFIO}"
         if self.joined:

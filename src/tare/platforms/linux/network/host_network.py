@@ -207,7 +207,7 @@ class Network:
         switch, address = laid.switches[self._name], laid.addresses.machine(number)
         port, mtu = f"{self._common.token}{number:02d}", laid.joint.mtu
         lower, name = f"{port}l", f"{port}v"
-        # The lower end stays with the host, whose devices have their numbers.
+        # The lower end stays in the host's namespace, where QEMU finds the macvtap by its number.
         there = ("netns", switch.parts.within) if switch.parts.within else ()
         await self._parts.interface(lower, mtu, "veth", "peer", "name", port, *there)
         await switch.parts.quiet(port)

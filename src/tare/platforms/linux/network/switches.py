@@ -58,19 +58,19 @@ SILENT = {"ipv6/conf/all/disable_ipv6": "1", "ipv6/conf/default/disable_ipv6": "
 
 OUTSIDE = {
     **SILENT,
-    # What serves there may begin to after ports were given to connections.
+    # A server may start after connections got their ports: reserve the servers' ports.
     "ipv4/ip_local_reserved_ports": "5201,7100-7400,8080-8081",
     "ipv4/ip_local_port_range": "1024 65535",
     "ipv4/tcp_max_syn_backlog": "16384",
     "ipv4/tcp_max_tw_buckets": "262144",
-    # Whom it knows it need not ask for again as long as a batch lasts.
+    # Keeps known neighbours valid for a whole batch, so that they are not resolved again.
     "ipv4/neigh/eth0/base_reachable_time_ms": "36000000",
 }
 """Settings of the namespaces of the peer and of an origin: room for many short connections."""
 
 
 class NetworkSwitch(Protocol):
-    """What interfaces of machines are plugged into.
+    """A switch that connects machines' interfaces.
 
     Attributes:
         parts: Makes interfaces where it is.

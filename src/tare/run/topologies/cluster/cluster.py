@@ -156,7 +156,7 @@ class RunningCluster(HadoopCluster):
     def _lose(self, machine: str, which: str, failure: str) -> None:
         if not self._stopping and not self.lost.done():
             reason = f": {failure}" if failure else ""
-            self.lost.set_result(f"the {which} on {machine} ended by itself{reason}")
+            self.lost.set_result(f"the {which} on {machine} ended unexpectedly{reason}")
 
     async def _await_up(self, until: float) -> None:
         history = False

@@ -51,7 +51,7 @@ async def history_of(cluster: HadoopCluster, job: str, patience_s: float) -> dic
         if about is not None and counters is not None and tasks is not None:
             break
         if time.monotonic() > until:
-            raise MachineFault(f"the history server knows nothing of {job}")
+            raise MachineFault(f"the history server does not know {job}")
         await asyncio.sleep(LOOK_S)
     listed = list(tasks["tasks"].get("task", ()))
     attempts = await _attempts(cluster, job, [str(task["id"]) for task in listed])

@@ -170,7 +170,7 @@ class OutsideCluster(HadoopCluster):
             port = str(about.get("infoAddr", "")).partition(":")[2] or str(DATANODE_WEB)
             nodes[f"{host}:{port}"] = f"{addresses[host]}:{port}"
         if not nodes:
-            raise MachineFault(f"the NameNode at {self.namenode} knows no DataNode")
+            raise MachineFault(f"the NameNode at {self.namenode} has no DataNode")
         return nodes, addresses
 
     async def _make_folder(self) -> None:
