@@ -60,8 +60,8 @@ pub fn receive_many(
     headers[0] = header(&mut one);
     let (count, how) = (BATCH as libc::c_uint, libc::MSG_WAITFORONE as _);
     let count = uninterrupted(|| {
-        // SAFETY: both buffers are valid for their lengths and live until the call ends; that
-        // later datagrams overwrite each other is meant.
+        // SAFETY: both buffers are valid for their lengths and live until the call ends. Later
+        // datagrams overwrite each other on purpose.
         let count = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),

@@ -21,11 +21,11 @@ const PIECE: usize = 8 << 20;
 struct Params {
     threads: Option<usize>,
     seconds: Option<f64>,
-    /// The block that is copied; 0 or nothing: 9/8 of all caches together.
+    /// The size of the copied block. 0 (the default): 9/8 of the total size of all caches.
     block_bytes: u64,
-    /// All caches together as the host knows them; else as this machine shows them.
+    /// The total size of all caches, from the host. Default: as this machine reports it.
     caches_bytes: Option<u64>,
-    /// The machine's memory as the host knows it; else what this machine has available.
+    /// The machine's memory, from the host. Default: what this machine has available.
     memory_bytes: Option<u64>,
 }
 

@@ -131,7 +131,7 @@ pub fn run(context: &Context) -> Result<Value, Failure> {
     Ok(job.result(&rounds, checked, last))
 }
 
-/// What the measured steps took together.
+/// The total time and usage of the measured steps.
 #[derive(Clone, Copy, Default)]
 struct Times {
     wall_s: f64,

@@ -30,8 +30,8 @@ class CpuLoadParameters(Parameters):
         default=None,
         gt=0,
         le=1e6,
-        description="End after so long; if left out, a neighbour works until the subject has "
-        "ended, and a load that is itself measured ends after 5 s.",
+        description="Duration. Default: a neighbour runs until the subject has ended; a load that "
+        "is itself measured runs for 5 s.",
     )
 
 
@@ -125,7 +125,7 @@ class DiskLoadParameters(CpuLoadParameters):
     file: Size = Field(
         default=64 << 20,
         ge=1 << 20,
-        description="The file that each thread writes and reads in pieces of 1 MiB.",
+        description="Size of the file that each thread writes and reads in pieces of 1 MiB.",
     )
 
 
@@ -134,7 +134,10 @@ class DiskLoad(_Load[DiskLoadParameters]):
 
     name = "disk-load"
     resource = "disk"
-    summary = "Endless writing through to, and reading from, the machine's own disk."
+    summary = (
+        "Endless writes and reads on the machine's own disk: each write is synced, and reads "
+        "bypass the page cache."
+    )
     parameters = DiskLoadParameters
     needs = frozenset({"disk"})
     keeps_busy = False

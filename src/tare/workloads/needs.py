@@ -34,7 +34,7 @@ def ends_as_machines(way: str, needs: frozenset[Need]) -> tuple[str, ...]:
     """Return the roles of other ends that have to be machines: no process reaches their network.
 
     Args:
-        way: How the arm's machines are connected.
+        way: The kind of connection of the arm's machines.
         needs: What the workloads need of the subject.
     """
     if "network" not in needs:

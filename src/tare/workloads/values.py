@@ -96,7 +96,7 @@ def per_second(amount: float, result: Mapping[str, Any], path: str) -> float:
     Args:
         amount: How much was done, in any unit.
         result: The agent's answer.
-        path: Where in it the seconds are.
+        path: The path of the seconds in it.
 
     Raises:
         KeyError: There are none.

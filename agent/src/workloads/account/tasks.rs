@@ -269,7 +269,7 @@ mod tests {
         ]));
         let after = Tasks(BTreeMap::from([
             ((1, 1), task(5, 100)),
-            // Another thread of the same number.
+            // A new thread with a reused id.
             ((1, 2), task(6, 30)),
             ((2, 2), task(7, 40)),
         ]));

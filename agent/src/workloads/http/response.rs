@@ -10,7 +10,7 @@ pub struct Malformed;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
     Head,
-    /// So many bytes of the body are to come.
+    /// The number of bytes of the body that are still to come.
     Counted(u64),
     Chunked(Chunk),
     /// The body ends with the connection.

@@ -152,7 +152,7 @@ mod tests {
             now += 1_000;
             time_series.record(now, duration);
         }
-        // One too many is dropped.
+        // A sample beyond the capacity is dropped.
         time_series.record(now, 7);
         let collected = sent(&time_series);
         assert_eq!(collected.names(), ["scatter", "raw"]);

@@ -1,8 +1,8 @@
 """The file that ``tare certify`` writes, with results that follow from its own events.
 
 Everything in it is a number, a word from a fixed list, or a text that was searched for names and
-secrets (:mod:`tare.platforms.certificates.redaction`). Its content is *self-reported*: the sender may
-have changed anything. A check verifies only that the file is consistent.
+secrets (:mod:`tare.platforms.certificates.redaction`). Its content is *self-reported*: the sender
+may have changed anything. A check verifies only that the file is consistent.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class KernelCompile(Workload[KernelCompileParameters]):
 
     name = "kernel-compile"
     summary = (
-        "Compiles Debian's kernel by its smallest configuration, from the toolbox's source into "
+        "Compiles Debian's kernel in its smallest configuration, from the toolbox's source, in "
         "memory."
     )
     parameters = KernelCompileParameters

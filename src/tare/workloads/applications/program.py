@@ -109,7 +109,7 @@ class Program(Workload[ProgramParameters]):
     """Any program of the toolbox."""
 
     name = "program"
-    summary = "A program of the toolbox that the study names: its time and resources."
+    summary = "A program of the toolbox that the study names, with its time and resources."
     parameters = ProgramParameters
     needs = frozenset({"toolbox"})
     metrics = (

@@ -220,7 +220,7 @@ PROGRAMS: tuple[Application, ...] = (
     ),
     Application(
         "bzip2-decompress",
-        "bzip2 decompresses 8 MiB of generated text, compressed before.",
+        "bzip2 decompresses 8 MiB of generated text.",
         ProgramStep(("bzip2", "-d", "-c", _COMPRESSED), stdout="/tmp/tare-text.txt"),
         "/tmp/tare-text.txt",
         amount=_TEXT_BYTES,
@@ -247,7 +247,7 @@ PROGRAMS: tuple[Application, ...] = (
     ),
     Application(
         "dcraw",
-        "dcraw develops a raw picture of 2400×1600 pixels by its best interpolation.",
+        "dcraw develops a raw picture of 2400×1600 pixels with its best interpolation.",
         ProgramStep(
             ("dcraw", "-c", "-q", "3", f"{INPUTS}/picture.dng"), stdout="/tmp/tare-picture.ppm"
         ),
@@ -259,7 +259,7 @@ PROGRAMS: tuple[Application, ...] = (
     ),
     Application(
         "povray",
-        "POV-Ray renders 120 mirrors and glass balls with soft shadows in 320×240 pixels.",
+        "POV-Ray renders 120 mirrors and glass balls with soft shadows at 320×240 pixels.",
         # It writes the date into the file, in a comment outside the picture.
         ProgramStep(
             (

@@ -46,7 +46,7 @@ class OpensslAes(Workload[TimedParameters]):
 
     name = "openssl-aes"
     resource = "cpu"
-    summary = "OpenSSL encrypts blocks of 16 KiB by AES-128-CBC; it measures its rate itself."
+    summary = "OpenSSL encrypts blocks of 16 KiB with AES-128-CBC and measures its own rate."
     parameters = TimedParameters
     needs = frozenset({"toolbox"})
     memory = 192 * MIB

@@ -76,7 +76,7 @@ class FioParameters(Parameters):
     )
     engine: Literal["auto", "psync", "libaio", "io_uring"] = Field(
         default="auto",
-        description="The way of making requests. auto: `psync` at depth 1, `libaio` beyond.",
+        description="How requests are made. `auto`: `psync` at depth 1, otherwise `libaio`.",
     )
 
     @model_validator(mode="after")
@@ -104,8 +104,8 @@ class Fio(Workload[FioParameters]):
     resource = "disk"
     own_words = "fio"
     summary = (
-        "fio's sequential and random reads and writes by block size, depth and fsync, on a disk "
-        "of the machine's own; the numbers are fio's."
+        "fio's sequential and random reads and writes by block size, depth and fsync, on the "
+        "machine's own disk; fio reports the numbers."
     )
     parameters = FioParameters
     needs = frozenset({"disk", "toolbox"})

@@ -63,8 +63,9 @@ DATANODE = Daemon(
     "org.apache.hadoop.hdfs.server.datanode.DataNode",
     "daemon",
     moves_data=True,
-    # It is up before its NameNode. By default it asks ten times, and then pauses for 5 s
-    # (BPServiceActor.retrieveNamespaceInfo); a cluster's own limit is what ends this.
+    # A DataNode starts before its NameNode. By default it retries ten times and then pauses for
+    # 5 s (BPServiceActor.retrieveNamespaceInfo). So it retries without pause, until the cluster's
+    # own time limit.
     arguments=("-D", "ipc.client.connect.max.retries=1000000"),
 )
 MANAGER = Daemon(

@@ -33,8 +33,8 @@ _LINES = {
 _BYTES = re.compile(r"Total MBytes processed:\s*([0-9.]+)")
 _WORDS = {
     "throughput": (
-        "Bytes of all tasks divided by the *sum of their times*: what one task has while the "
-        "others run too."
+        "Bytes of all tasks divided by the *sum of their times*: the throughput of one task while "
+        "the others run too."
     ),
     "rate": "Mean of the tasks' own rates, in which fast tasks weigh more than slow ones.",
 }
@@ -51,8 +51,8 @@ class DfsioParameters(ClusterParameters):
     files: int = Field(default=4, ge=1, le=1000, description="Number of files, one per task.")
     warm: bool = Field(
         default=False,
-        description="Keep the page caches from writing, those of the machines and of their hosts. "
-        "By default all are dropped before reading.",
+        description="Keep what writing left in the page caches of the machines and of their hosts. "
+        "Default: drop all page caches before reading.",
     )
 
 
@@ -60,7 +60,7 @@ class Dfsio(ClusterWorkload[DfsioParameters]):
     """Hadoop's own benchmark of HDFS."""
 
     name = "dfsio"
-    summary = "TestDFSIO on a cluster of Hadoop: files are written to HDFS, and then read."
+    summary = "TestDFSIO on a Hadoop cluster: files are written to HDFS and then read."
     parameters = DfsioParameters
     grows = ("size", "files")
     metrics = (

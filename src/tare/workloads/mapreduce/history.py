@@ -105,7 +105,7 @@ def spans_of(attempts: Sequence[Mapping[str, Any]]) -> tuple[Span, ...]:
     end of the one before. A job without reduces has but one.
 
     Args:
-        attempts: As ``/tasks/ID/attempts`` says of each task.
+        attempts: The answer of ``/tasks/ID/attempts`` for each task.
 
     Raises:
         KeyError: One lacks a time.
@@ -137,7 +137,7 @@ def delay_of(job: Mapping[str, Any], spans: Sequence[Span]) -> float:
     one. For single tasks, the history server does not report when they were requested.
 
     Args:
-        job: As ``/jobs/ID`` says.
+        job: The answer of ``/jobs/ID``.
         spans: Its phases.
 
     Raises:

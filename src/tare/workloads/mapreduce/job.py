@@ -75,7 +75,7 @@ class Job(Work):
     """What is done on a cluster for one cell.
 
     Args:
-        steps: In this order.
+        steps: The steps, in order.
         check: Is given the result's ``steps``, and says what is wrong with what was computed; or
             nothing.
         remove: What is removed from HDFS before the first step and after the last.

@@ -52,18 +52,20 @@ class KmeansParameters(ClusterParameters):
         "dimension, equally many in each file.",
     )
     files: int = Field(default=2, ge=1, le=10_000, description="Number of files.")
-    dimensions: int = Field(default=20, ge=1, le=1000, description="Numbers that a point has.")
+    dimensions: int = Field(
+        default=20, ge=1, le=1000, description="Number of dimensions of each point."
+    )
     clusters: int = Field(
         default=5,
         ge=1,
         le=100,
-        description="Number of clusters of points, and of centres to search for.",
+        description="Number of clusters in the points, and of centres to search for.",
     )
     iterations: int = Field(
         default=5,
         ge=1,
         le=20,
-        description="Maximum number of jobs that move the centres, one each.",
+        description="Maximum number of iterations, each a job that moves the centres.",
     )
     convergence: float | None = Field(
         default=None,
@@ -84,7 +86,7 @@ class Kmeans(ClusterWorkload[KmeansParameters]):
     """Mahout's K-Means."""
 
     name = "kmeans"
-    summary = "K-Means on a cluster of Hadoop, by Mahout's jobs of MapReduce."
+    summary = "K-Means on a Hadoop cluster, by Mahout's MapReduce jobs."
     parameters = KmeansParameters
     grows = ("vectors", "files")
     needs = ClusterWorkload.needs | {"toolbox-analytics"}
@@ -93,13 +95,13 @@ class Kmeans(ClusterWorkload[KmeansParameters]):
             "cluster-time",
             "s",
             "lower",
-            "From the start of Mahout's driver to its end: a job for each iteration, and one that "
-            "puts each point to its centre, with all that YARN takes.",
+            "From the start of Mahout's driver to its end, including YARN's overhead: one job for "
+            "each iteration, and one that assigns each point to its centre.",
             headline=True,
             may_be_zero=False,
         ),
         *step_metrics("cluster"),
-        Metric("jobs", "1", "neither", "Jobs that it took; all the others' values are their sums."),
+        Metric("jobs", "1", "neither", "Number of jobs. All other values are sums over them."),
         *whole_metrics(),
     )
 

@@ -15,8 +15,8 @@ _WHOLE = {
     "written": ("B", "Bytes that DataNodes and tasks wrote to all machines' disks together."),
     "copies": (
         "1",
-        "Copies of each block of the job's output: as many as it asks for, and no more than "
-        "machines to hold them.",
+        "Number of copies of each block of the job's output: the requested number, limited by the "
+        "number of machines that can hold them.",
     ),
 }
 _OF_STEP: Mapping[str, tuple[str, tuple[str, ...], float, str]] = {
@@ -26,7 +26,7 @@ _OF_STEP: Mapping[str, tuple[str, tuple[str, ...], float, str]] = {
         "1",
         ("spilled",),
         1.0,
-        "Records that were written to disk between map and reduce.",
+        "Records that tasks spilled to disk between map and reduce.",
     ),
     "intermediate": ("B", ("local_written_bytes",), 1.0, "Bytes that tasks wrote outside HDFS."),
     "shuffled": ("B", ("shuffled_bytes",), 1.0, "Bytes that reduces fetched from maps."),
@@ -34,13 +34,13 @@ _OF_STEP: Mapping[str, tuple[str, tuple[str, ...], float, str]] = {
         "B",
         ("hdfs_read_bytes", "local_read_bytes"),
         1.0,
-        "Bytes that tasks read, of HDFS and of what they had put aside.",
+        "Bytes that tasks read, from HDFS and from local intermediate files.",
     ),
     "bytes-written": (
         "B",
         ("hdfs_written_bytes", "local_written_bytes"),
         1.0,
-        "Bytes that tasks wrote, to HDFS (before its copies) and outside it.",
+        "Bytes that tasks wrote, to HDFS (before replication) and outside it.",
     ),
 }
 
@@ -57,8 +57,8 @@ def step_metrics(step: str, phases: tuple[str, ...] = PHASES) -> tuple[Metric, .
             Metric(f"{step}-{phase}", "s", "lower", f"Its part until the last {phase} ended.")
             for phase in phases
         ),
-        Metric(f"{step}-wait", "s", "lower", "From the job's submission to the start of its "
-               "first task, which is what YARN takes."),
+        Metric(f"{step}-wait", "s", "lower", "From the job's submission to the start of its first "
+        "task: YARN's overhead."),
         *(
             Metric(f"{step}-{name}", unit, "neither", summary)
             for name, (unit, _, _, summary) in _OF_STEP.items()
@@ -90,7 +90,7 @@ def step_values(
     found = {f"{step}-{phase}": number(job, ("phases", phase)) for phase in phases}
     found[f"{step}-wait"] = number(job, "delay_s")
     for name, (_, summed, scale, _) in _OF_STEP.items():
-        # Hadoop leaves out what it never counted, such as what maps alone do not shuffle.
+        # Hadoop omits counters that it never incremented, such as shuffles of a map-only job.
         if all(counter in counters for counter in summed):
             found[f"{step}-{name}"] = scale * sum(number(counters, each) for each in summed)
     return found

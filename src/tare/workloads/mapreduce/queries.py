@@ -129,7 +129,7 @@ class Aggregate(_Query[QueryParameters]):
     """Sums by group, by MapReduce, by Spark's SQL or by Hive."""
 
     name = "aggregate"
-    summary = "Sums by group on a cluster of Hadoop, by MapReduce, Spark or Hive."
+    summary = "Sums by group on a Hadoop cluster, by MapReduce, Spark or Hive."
     parameters = QueryParameters
 
     def job(self, parameters: QueryParameters) -> Job:
@@ -158,7 +158,7 @@ class Join(_Query[JoinParameters]):
     """Sums by group over two tables joined, by Spark's SQL or by Hive."""
 
     name = "join"
-    summary = "Two tables joined, and sums by group, on a cluster of Hadoop by Spark or Hive."
+    summary = "Joins two tables and sums by group on a Hadoop cluster, by Spark or Hive."
     parameters = JoinParameters
     metrics = metrics_of_spark("query", _metrics())
 

@@ -66,7 +66,7 @@ class Terasort(EngineWorkload[TerasortParameters]):
     """Hadoop's TeraGen, TeraSort and TeraValidate; Spark sorts in TeraSort's place."""
 
     name = "terasort"
-    summary = "TeraSort on a cluster of Hadoop: records are made, sorted and verified."
+    summary = "TeraSort on a Hadoop cluster: records are generated, sorted and verified."
     parameters = TerasortParameters
     grows = ("size", "maps", "reduces")
     step = "sort"
@@ -80,9 +80,9 @@ class Terasort(EngineWorkload[TerasortParameters]):
             may_be_zero=False,
         ),
         *step_metrics("sort"),
-        Metric("generate-time", "s", "lower", "Time of making the records, which is writing."),
+        Metric("generate-time", "s", "lower", "Time to generate the records (writing)."),
         *step_metrics("generate", ("map",)),
-        Metric("validate-time", "s", "lower", "Time of verifying their order, which is reading."),
+        Metric("validate-time", "s", "lower", "Time to verify their order (reading)."),
         *whole_metrics(),
     )
 

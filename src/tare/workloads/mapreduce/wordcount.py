@@ -54,7 +54,7 @@ class Wordcount(EngineWorkload[WordcountParameters]):
     """Hadoop's WordCount, or the same by Spark."""
 
     name = "wordcount"
-    summary = "Word count on a cluster of Hadoop, over a text of the toolbox."
+    summary = "Word count on a Hadoop cluster, over a text from the toolbox."
     parameters = WordcountParameters
     grows = ("copies", "reduces")
     step = "count"

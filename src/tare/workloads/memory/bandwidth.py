@@ -38,8 +38,8 @@ class MemoryBandwidthParameters(Parameters):
     array: Size = Field(
         default=0,
         ge=0,
-        description="Size of each of the three arrays. 0: four times the last-level cache, but so "
-        "that all three take at most 30 % of the machine's memory (the result then says so).",
+        description="Size of each of the three arrays. 0: four times the last-level cache, limited "
+        "so that all three take at most 30 % of the machine's memory (the result reports this).",
     )
     threads: Threads = Field(
         default=1,

@@ -79,8 +79,8 @@ class MemoryLatency(Workload[MemoryLatencyParameters]):
     name = "memory-latency"
     resource = "memory"
     summary = (
-        "A chain of dependent loads in random order through working sets of growing size, in "
-        "pages of 4 KiB or 2 MiB: the latency of each cache, of memory, and of TLB misses."
+        "A chain of dependent loads in random order through growing working sets, in pages of 4 "
+        "KiB or 2 MiB: the latency of each cache, of memory and of TLB misses."
     )
     parameters = MemoryLatencyParameters
     from_machine = ("memory_bytes",)

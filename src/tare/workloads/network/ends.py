@@ -37,7 +37,7 @@ class End:
     ``{straight}`` for that under which the client reaches it with nothing between them.
 
     Args:
-        workload: As the agent knows it.
+        workload: The workload's name in the agent.
         params: Its parameters.
     """
 

@@ -114,8 +114,8 @@ class RequestResponse(_Exchange):
     name = "request-response"
     resource = "network"
     summary = (
-        "A client outside the machine and a server in it exchange small messages over kept TCP "
-        "connections, each after the answer to the one before."
+        "A client outside the machine and a server in it exchange small messages over persistent "
+        "TCP connections, one at a time on each."
     )
     once = False
     metrics: tuple[Metric, ...] = (

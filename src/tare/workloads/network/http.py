@@ -79,8 +79,8 @@ class HttpLoad(PairWorkload[HttpLoadParameters]):
     name = "http-load"
     resource = "network"
     summary = (
-        "nginx in the machine serves a file to a client outside, which asks as fast as it gets "
-        "answers or at a fixed rate, and times every request from the moment it was due."
+        "nginx in the machine serves a file to a client outside. The client sends requests as fast "
+        "as it gets answers, or at a fixed rate, and times each request from when it was due."
     )
     parameters = HttpLoadParameters
     needs = NETWORK | {"toolbox"}

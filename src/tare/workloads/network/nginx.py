@@ -46,7 +46,7 @@ def nginx(
 
     Args:
         size: The file's bytes; it may be empty.
-        port: Where it listens, at the address it is given.
+        port: The port that it listens on, at the given address.
         workers: Its processes; None: one for each CPU that it may use.
         connections: How many each of them has to take at once, at least.
         ports: At how many ports it listens, from ``port`` on.

@@ -26,7 +26,7 @@ class PacketRateParameters(Parameters):
     )
     direction: Literal["to-machine", "from-machine"] = Field(
         default="to-machine",
-        description="The sending end. User-mode networks carry datagrams to the machine only.",
+        description="The end that sends. User-mode networks carry datagrams only to the machine.",
     )
     threads: int = Field(default=1, ge=1, le=256, description="Number of parallel senders.")
     duration: Duration = Field(default=5.0, gt=0, le=1e6, description="Duration of sending.")

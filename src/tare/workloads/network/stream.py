@@ -49,7 +49,7 @@ class NetStream(PairWorkload[NetStreamParameters]):
     needs = NETWORK | {"toolbox"}
     metrics = (
         Metric("bandwidth", "B/s", "higher", "Data received per second.", headline=True),
-        Metric("retransmits", "1", "lower", "Segments that the sender retransmitted."),
+        Metric("retransmits", "1", "lower", "Number of segments that the sender retransmitted."),
         Metric("machine-cpu", "1", "lower", "Share of one CPU that iperf3 used in the machine."),
     )
 

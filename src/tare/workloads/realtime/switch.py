@@ -51,8 +51,8 @@ class Switch(Workload[SwitchParameters]):
     name = "switch"
     resource = "latency"
     summary = (
-        "Real-time threads of one priority share one CPU; each stores the time and yields, and the "
-        "next one subtracts."
+        "Real-time threads of one priority share one CPU. Each stores the time and yields; the "
+        "next one takes the difference."
     )
     parameters = SwitchParameters
     realtime = True

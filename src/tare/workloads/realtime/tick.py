@@ -95,8 +95,8 @@ class Tick(Workload[TickParameters]):
     name = "tick"
     resource = "latency"
     summary = (
-        "A real-time thread of highest priority times a busy loop without pauses. Time above the "
-        "undisturbed duration is an interrupt, or the hypervisor taking the CPU away."
+        "A real-time thread of highest priority times a busy loop without pauses. Excess over the "
+        "undisturbed duration comes from interrupts or from a hypervisor that took the CPU away."
     )
     logs_gaps = True
     parameters = TickParameters
@@ -107,8 +107,8 @@ class Tick(Workload[TickParameters]):
             "slowdown",
             "1",
             "lower",
-            "Mean duration of the loop divided by its undisturbed duration. Left out where the "
-            "machine was faster than undisturbed, as its speed changed.",
+            "Mean duration of the loop divided by its undisturbed duration. Left out if the "
+            "machine was faster than that, because its speed changed.",
             headline=True,
             may_be_zero=False,
         ),

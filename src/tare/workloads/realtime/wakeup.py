@@ -46,8 +46,8 @@ class Wakeup(Workload[WakeupParameters]):
     name = "wakeup"
     resource = "latency"
     summary = (
-        "A real-time thread of highest priority sleeps; measured is how late it runs after the "
-        "moment at which a timer, or a thread on another CPU, wakes it."
+        "A real-time thread of highest priority sleeps, and a timer or a thread on another CPU "
+        "wakes it up. The latency is the time from the wake-up's due time until the thread runs."
     )
     parameters = WakeupParameters
     realtime = True

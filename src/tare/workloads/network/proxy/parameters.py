@@ -96,8 +96,8 @@ class ProxyParameters(Parameters):
         default=None,
         gt=0,
         le=1e6,
-        description="Requests per second that every arm is offered, for latencies that can be "
-        "compared even if a client or the origin was the limit. Default: not measured.",
+        description="Requests per second offered to every arm, so that latencies are comparable "
+        "even if a client or the origin was the limit. Default: not measured.",
     )
     rounds: int = Field(
         default=1,

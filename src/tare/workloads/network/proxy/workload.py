@@ -82,9 +82,9 @@ class Proxy(ProxiedWorkload[ProxyParameters]):
     name = "proxy"
     resource = "network"
     summary = (
-        "HAProxy in the machine passes requests from a client outside to an origin outside: first "
-        "without the proxy, then through it with increasing load until the rate stops rising, and "
-        "then at shares of that rate."
+        "HAProxy in the machine forwards requests from a client outside to an origin outside: "
+        "first without the proxy, then through it with increasing load until the rate stops "
+        "rising, and then at shares of that rate."
     )
     parameters = ProxyParameters
     needs = NEEDS
@@ -102,7 +102,7 @@ class Proxy(ProxiedWorkload[ProxyParameters]):
             "cpu-per-request",
             "s",
             "lower",
-            "CPU time of the host for the machine, for each request.",
+            "CPU time that the host spent on the machine for each request.",
             headline=True,
             may_be_zero=False,
         ),
@@ -145,13 +145,13 @@ class Proxy(ProxiedWorkload[ProxyParameters]):
         Metric("failed-share", "1", "lower", "Share of failed requests."),
         Metric("packets-in", "1/s", "neither", "Packets that the machine received per second."),
         Metric("packets-out", "1/s", "neither", "Packets that the machine sent per second."),
-        Metric("packet-in", "B", "neither", "Mean size of a packet that came in."),
-        Metric("packet-out", "B", "neither", "Mean size of a packet that went out."),
+        Metric("packet-in", "B", "neither", "Mean size of received packets."),
+        Metric("packet-out", "B", "neither", "Mean size of sent packets."),
         Metric(
             "owned-share",
             "1",
             "neither",
-            "Share of the host's CPU time with a known owner, including idle time.",
+            "Share of the host's CPU time whose user is known, including idle time.",
         ),
     )
 
