@@ -71,7 +71,7 @@ def heard(todo: str, tool: str, words: str) -> str:
     Args:
         todo: What to do; may be empty.
         tool: The tool, such as ``QEMU``.
-        words: Its message; empty if there is none.
+        words: Its message; empty if it has none.
     """
     line = " ".join(plain(words).split())
     quoted = f'({tool} reported: "{line}")' if line else ""

@@ -291,7 +291,7 @@ def format_quantity(value: float, unit: str, *, digits: int = 3, trim: bool = Fa
     Neither has a time from 1,000 s on: nobody says kiloseconds.
 
     Args:
-        value: In ``unit``, without prefix.
+        value: The value in ``unit``, without an SI prefix.
         unit: ``s``, ``B/s``, ``1/s``, ``1`` (dimensionless, shown without unit) and the like.
         digits: Significant digits kept.
         trim: Whether idle zeros after the point are left out, as in ``1.5 GB/s`` and ``1,000/s``.

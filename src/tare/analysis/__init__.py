@@ -1,4 +1,4 @@
-"""Statistics over a run's observations; knows nothing of platforms, only the events.
+"""Statistics over a run's observations; depends only on the events, not on platforms.
 
 The parts are loaded when first used: deciding whether to continue a run needs no tables,
 and tables take a third of a second to load.

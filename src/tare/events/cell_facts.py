@@ -217,7 +217,7 @@ class CellFacts(TypedDict, total=False):
 
     Args:
         clock_drift_ppm: How far the guest's clock drifted from the host's; None: unknown.
-        clock_uncertainty_ppm: How far that may be off.
+        clock_uncertainty_ppm: The uncertainty of that value.
         host_cost: What the machine cost the host, in seconds and bytes.
         start_skew_s: How far apart subject and neighbours started.
         neighbours: What each neighbour did.
@@ -236,7 +236,7 @@ class CellFacts(TypedDict, total=False):
         job: What a job on a cluster did.
         proxy: What was found about a load balancer.
         duet: Which other arm was at work at the same time.
-        turns: With which other arm this one took turns.
+        turns: The other arm with which this one took turns.
         probes: What the probes of other packages found, by the probe's key.
     """
 

@@ -76,8 +76,8 @@ class ObservationReader:
 
 
 def steers(line: bytes) -> bool:
-    """Return whether JSON may hold texts that are not to be shown as they are."""
-    # Nearly every line is ASCII without a backslash, which is seen faster than by an expression.
+    """Return whether a line of JSON may contain text that is unsafe to print unchanged."""
+    # Nearly every line is ASCII without a backslash; this test is faster than an expression.
     if line.isascii() and b"\\" not in line and b"\x7f" not in line:
         return False
     return _UNSAFE.search(line) is not None
@@ -89,7 +89,7 @@ def _require_plain(text: bytes) -> None:
 
 
 def possible(event: CellFinished, observed: Iterable[Observation]) -> tuple[CellStatus, str]:
-    """Return how a cell ended, withheld where a stream of others' making says what cannot be."""
+    """Return a cell's status and reason; withheld if one of its values is impossible."""
     beyond = next((seen for seen in observed if not abs(seen.value) < IMPOSSIBLE), None)
     if beyond is None or event.status != "ok":
         return event.status, event.reason

@@ -121,7 +121,7 @@ class MachineResult:
         role: ``subject`` or a neighbour's role.
         boot_s: Seconds from its start to the agent's hello; None if it never got there.
         proof: Its environment proof, nested; empty if no hello arrived.
-        placement: On which CPUs it was put, as recorded.
+        placement: The CPUs that it was placed on, as recorded.
         expected: Whether its end was requested; None if its end was not recorded.
         reason: Why it ended, if unexpectedly.
         console_tail: Its last console lines, if it ended unexpectedly.

@@ -33,7 +33,7 @@ def measured_keys(
         workload: The workload that the source's is like, by its kind and not by a study's label.
         metric: Its metric.
         scenario: The run's scenario.
-        parameters: Those that the source states; of several values any.
+        parameters: The parameters that the source states; one of several values matches.
     """
     kinds = kinds_of(comparison.runs)
     vcpus = vcpus_in(comparison.runs, scenario)

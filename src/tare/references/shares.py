@@ -35,7 +35,7 @@ class Compared:
         second: The arm that it is compared with.
         value: Their quotient, or the share as the source states it.
         ends: The ends of its interval, at the run's confidence; None: it has none.
-        blocks: In how many blocks both have a value.
+        blocks: The number of blocks in which both have a value.
         emulated: Whether either is emulated.
         longest: Whether it is of the longest of all, which has no interval.
     """

@@ -1,4 +1,4 @@
-"""Pages, tables and figures; knows nothing of how data was made.
+"""Pages, tables and figures; does not depend on how data was made.
 
 The parts are loaded when first asked for: a table on a terminal needs no figures.
 """

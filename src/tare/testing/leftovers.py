@@ -26,7 +26,7 @@ printf %s "$name" | grep -lsF -f - /proc/[0-9]*/cmdline | sed 's/^/the process /
 
 
 async def remains_of(host: Host, spec: MachineSpec) -> list[str]:
-    """Return what bears a machine's name on its host, and its folder, a few words each."""
+    """List the remains of a machine on its host: control groups, mounts, processes, its folder."""
     looked = await host.run(["sh", "-c", _BY_NAME], input=spec.name.encode(), timeout_s=_LOOK_S)
     found = looked.stdout.decode(errors="replace").splitlines()
     if await host.exists(spec.workdir):
@@ -37,13 +37,13 @@ async def remains_of(host: Host, spec: MachineSpec) -> list[str]:
 async def remains_in(
     host: Host, ledger: Ledger, numbers: Iterable[int], ignored: frozenset[str] = frozenset()
 ) -> list[str]:
-    """Return which entries of a ledger are open, or marked as done and still there.
+    """List the ledger entries that are open, or marked as done although their object still exists.
 
     Args:
         host: Where the entries were made.
         ledger: The ledger.
         numbers: The entries' numbers.
-        ignored: Kinds that are not looked at.
+        ignored: Kinds of entries to skip.
     """
     wanted = frozenset(numbers)
     listed = [

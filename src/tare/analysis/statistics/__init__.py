@@ -1,1 +1,1 @@
-"""The statistics: pure functions on arrays, which know nothing of runs."""
+"""The statistics: pure functions on arrays, independent of runs."""

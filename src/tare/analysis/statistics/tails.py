@@ -59,7 +59,7 @@ def _median_depth(n: int, confidence: float) -> tuple[int, float] | None:
     if n < 2 or coverage(1) < confidence:
         return None
     depth = 1
-    # Beyond the middle nothing is covered, so it ends there at the latest.
+    # At the middle the coverage is 0 or less, so the loop ends there at the latest.
     while coverage(depth + 1) >= confidence:
         depth += 1
     outer, inner = coverage(depth), coverage(depth + 1)

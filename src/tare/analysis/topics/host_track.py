@@ -271,7 +271,7 @@ class _Follower:
         elif other == self._thread:
             if self._running() and cpu == self._cpu:
                 self.running_ns += time_ns - self._began
-                # What is handled when the thread leaves ends with the switch.
+                # An interrupt that is being handled when the thread leaves ends with the switch.
                 self._end_interrupts(time_ns)
             self._cpu, self._since = cpu, time_ns
             self._ready, self._stopped = left == SwitchReason.READY, left == SwitchReason.STOPPED

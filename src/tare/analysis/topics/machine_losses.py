@@ -154,9 +154,10 @@ def words(others: _Others) -> str:
 
 
 def _cause(victim: str, others: _Others) -> str:
-    """Return what disturbed a load: the one other kind of load, or its own; empty: several did.
+    """Return the kind of load that disturbed ``victim``; empty if several kinds may have.
 
-    A subject that sleeps disturbs nobody.
+    Another kind of load is the cause if there is only one, and the victim's own kind if there is no
+    other. A sleeping subject does not disturb anything.
     """
     kinds = {kind for kind, _ in others} - {SLEEPER}
     strange = kinds - {victim}

@@ -140,7 +140,7 @@ def _other_parameters(parameters: str) -> dict[str, str]:
 
 
 def geometric(values: Sequence[float]) -> float:
-    """Return the geometric mean of those above 0; 0: there are none."""
+    """Return the geometric mean of the values above 0, or 0 if there are none."""
     above = [value for value in values if value > 0]
     return math.exp(statistics.fmean(map(math.log, above))) if above else 0.0
 

@@ -33,12 +33,12 @@ class Quota:
 
 
 def blame_quota(track: Track, columns: Columns, quota: Quota) -> Track:
-    """Return ``track`` with what ``quota`` took from the thread as host throttling.
+    """Return ``track`` with the absences that ``quota`` caused relabelled as host throttling.
 
     Args:
-        track: What the host did to the thread.
+        track: The episodes in which the host kept the thread from running.
         columns: The series ``host-sched``, with the timers of all groups that have a quota.
-        quota: That of the thread's group.
+        quota: The quota of the thread's control group.
     """
     timers = columns["kind"] == HostEvent.QUOTA_PERIOD
     absences = _absences(track.episodes)
@@ -53,7 +53,7 @@ def blame_quota(track: Track, columns: Columns, quota: Quota) -> Track:
 
 @dataclass(frozen=True)
 class _Absence:
-    """A stretch that the thread was off its CPU: until when surely, and until when perhaps."""
+    """A time in which the thread was off its CPU, with its certain and its latest possible end."""
 
     begin_ns: int
     end_ns: int

@@ -304,7 +304,7 @@ def plausible(left_ns: Ints, due: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _best_phase(phases: Ints, lengths: Ints, period: int) -> tuple[int, int]:
-    """Return the phase that most of the stretches contain, and how many do."""
+    """Return the phase within a period that most stretches cover, and the number of these."""
     ends = phases + lengths
     wrapped = ends >= period
     starts = np.concatenate([phases, np.zeros(int(wrapped.sum()), dtype=np.int64)])

@@ -80,9 +80,9 @@ def changes_figure(
 
     Args:
         marks: The lines, in order.
-        looks: How arms look.
+        looks: The style of each arm.
         margin: The practical margin, drawn as a band.
-        width: In pixels.
+        width: The width in pixels.
     """
     canvas, labels = Canvas(width), [f"{mark.arm}: {mark.what}" for mark in marks]
     # Next to the marks; above each if names would be cut and look alike.
@@ -168,7 +168,7 @@ def changes_page(pair: RunPair, found: Sequence[JudgedChange], folder: Path) -> 
     Args:
         pair: The runs.
         found: All changes, judged.
-        folder: Where the page will be.
+        folder: The folder of the page.
     """
     own = [one for one in found if one.baseline == pair.chosen]
     table = changes_table(own, pair)

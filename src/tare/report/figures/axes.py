@@ -20,8 +20,8 @@ class Axis:
     Args:
         low: The value at its beginning.
         high: The value at its end, above ``low``.
-        ticks: Where it is labelled.
-        labels: With what.
+        ticks: The positions of its labels.
+        labels: The labels' texts.
         logarithmic: Whether equal lengths are equal factors; ``low`` is above zero then.
     """
 

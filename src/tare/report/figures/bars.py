@@ -29,7 +29,7 @@ class Bar:
         arm: The arm.
         emulated: Whether it is emulated.
         value: At least 0.
-        ends: Its interval; None where there is none.
+        ends: Its interval; None if it has none.
         to: What it links to on the page.
         unit: Unit of the value, if the figure has no common one.
     """
@@ -70,7 +70,7 @@ def bars_figure(
 
     Args:
         bars: The values, group by group.
-        looks: How arms are drawn.
+        looks: The style of each arm.
         unit: Unit of the values; :data:`SHARE` for shares; empty if each bar has its own unit:
             then each group is drawn to its own scale, without an axis.
         name: Name of the figure.

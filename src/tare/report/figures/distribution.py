@@ -46,7 +46,7 @@ def distribution_figure(
 
     Args:
         summaries: One of each arm.
-        looks: How arms look.
+        looks: The style of each arm.
         name: The figure's name.
         part: What it is of.
         links: By arm the effect in which a dot links to its block, with its cells and logs.

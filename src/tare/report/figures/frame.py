@@ -21,7 +21,7 @@ class Spec:
     """A drawing, as plain data.
 
     Args:
-        width: In pixels, without what is left free around it.
+        width: The width in pixels, without padding.
         height: Likewise.
         marks: What is drawn, by kind.
     """
@@ -43,7 +43,7 @@ class Figure:
         narrow: For phones; None when ``spec`` reads well there too.
         emulated: True if any of its data comes from an emulated arm.
         panels: How many panels have axes of their own.
-        emulated_as: How marks of emulated arms differ.
+        emulated_as: The style of emulated arms' marks, in words.
     """
 
     name: str
@@ -111,8 +111,8 @@ def name_within(name: str, left: float, right: float, taken: float) -> str:
 
     Args:
         name: The name.
-        left: Where the stretch begins, in pixels.
-        right: Where it ends.
+        left: The start of the stretch, in pixels.
+        right: Its end, in pixels.
         taken: Up to where another name is already; stretches may overlap.
     """
     letters = int((right - left) / SMALL_LETTER)

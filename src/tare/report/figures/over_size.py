@@ -48,7 +48,7 @@ def over_size_figure(
         name: Name of the figure.
         title: What it shows.
         marks: The values, each arm's by size.
-        looks: How arms are drawn.
+        looks: The style of each arm.
         unit: Unit of the values; ``%`` for shares.
     """
     words = "; ".join(

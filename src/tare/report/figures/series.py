@@ -52,7 +52,7 @@ def scatter_figure(
 
     Args:
         series: Summaries by arm.
-        looks: How arms look.
+        looks: The style of each arm.
         emulated: The emulated arms.
         name: The figure's name.
         part: What it is of.
@@ -154,7 +154,7 @@ def tail_figure(
 
     Args:
         series: Summaries by arm.
-        looks: How arms look.
+        looks: The style of each arm.
         emulated: The emulated arms.
         name: The figure's name.
         part: What it is of.

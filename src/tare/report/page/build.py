@@ -36,13 +36,13 @@ class Page:
 
     Args:
         title: Its title.
-        subtitle: When the runs began, and what they are.
+        subtitle: The start of the runs, their blocks and their names.
         warnings: What makes the answer less certain, the most important first.
         sections: Its sections in order.
         answers: What sections say at the top, each with the section's name.
         explorer: What the script chooses from, as JSON; empty without any effect.
         files: All files of tables next to the page.
-        footer: How it was made.
+        footer: Tare's version and the duration of the measurement.
     """
 
     title: str

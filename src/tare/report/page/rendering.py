@@ -33,7 +33,7 @@ def fill_template(
         template: Its name in the folder of templates.
         page: What it shows.
         scripts: Names of the scripts in it, which its policy lets run; no others do.
-        folders: Where else templates are.
+        folders: Additional folders of templates.
     """
     environment = Environment(
         loader=FileSystemLoader([TEMPLATES, *folders]),
@@ -103,7 +103,7 @@ class Compiled(BytecodeCache):
     """Compiled templates in a folder; if nothing can be kept, templates are compiled again.
 
     Args:
-        folder: Where they are kept; it is not made.
+        folder: The folder that contains them; it must exist.
     """
 
     def __init__(self, folder: Path = FOLDER) -> None:

@@ -80,10 +80,10 @@ class CostBar:
         value: The cost in words.
         range: Its interval in words; empty without one.
         finding: What the interval shows.
-        low: Where the interval begins, from 0 to 100.
-        high: Where it ends.
-        at: Where the estimate is; None without one.
-        even: Where "no difference" is.
+        low: The lower end of the interval on the axis, from 0 to 100.
+        high: Its upper end.
+        at: The estimate on the axis; None without one.
+        even: The place of "no difference" on the axis.
         about: All of it in words.
     """
 

@@ -36,7 +36,7 @@ GROUP = "tare.sections"
 
 
 class Answer(NamedTuple):
-    """What a section says at the top of the page, and the words of the link to the section."""
+    """A section's answer at the top of the page, with the text of its link to the section."""
 
     text: str
     link: str
@@ -65,7 +65,7 @@ class Section(Protocol):
         title: Its heading.
         template: Its Jinja template, which gets ``section``, a `ShownSection`. By default it shows
             all figures and tables.
-        folder: Where the template is; Tare's own templates by default.
+        folder: The folder of the template. Default: that of Tare's own templates.
         open: Whether the page shows it before a reader opens it.
     """
 
@@ -163,7 +163,7 @@ class ShownSection:
     Args:
         section: The section.
         data: What it shows.
-        drawn: Its figures by their names, drawn.
+        drawn: Its drawn figures, by name.
     """
 
     section: Section

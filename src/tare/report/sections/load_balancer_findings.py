@@ -180,7 +180,7 @@ def _link(own: Sequence[Throughput]) -> str:
 
 
 def _loss(own: Sequence[Throughput]) -> str:
-    """Return the losses that were declared, or what the intervals leave open."""
+    """Return a sentence on an arm's loss against the baseline, or on why there is no verdict."""
     losses = [(each.size, each.lost) for each in own if each.lost is not None]
     if not losses:
         return ""

@@ -47,7 +47,7 @@ def over_time_figure(
         name: Name of the figure.
         title: What it shows.
         lines: The values, each arm's in order of time.
-        looks: How arms are drawn.
+        looks: The style of each arm.
         unit: Unit of the values.
     """
     words = "; ".join(
@@ -132,7 +132,7 @@ def over_time_figures(
     Args:
         runs: Runs of one study.
         arms: The arms in the order they are to come.
-        looks: How arms are drawn.
+        looks: The style of each arm.
         links: What lines lead to: the blocks of their cells.
     """
     names = named(runs)

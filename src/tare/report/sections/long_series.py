@@ -77,7 +77,7 @@ def series_figures(
 
     Args:
         series: Its summaries by arm.
-        looks: How arms look.
+        looks: The style of each arm.
         emulated: The emulated arms.
         name: The part's name.
         stem: The beginning of the figures' names.

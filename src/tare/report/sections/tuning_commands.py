@@ -63,7 +63,7 @@ _KNOWN: Mapping[tuple[str, str], Commands] = {
         "-netdev tap,…,queues={v} -device virtio-net-pci,mq=on,…",
         "<interface> <driver queues='{v}'/>",
         "qm set VMID --net0 virtio,bridge=vmbr0,queues={v}",
-        "Each queue has interrupts and a host thread of its own; more than vCPUs are of no use.",
+        "Each queue has its own interrupts and host thread; more queues than vCPUs are useless.",
     ),
     ("nic", "virtio"): Commands(
         "-device virtio-net-pci,…",
@@ -157,13 +157,13 @@ _KNOWN: Mapping[tuple[str, str], Commands] = {
         "-device ahci,id=a -device ide-hd,bus=a.0,drive=…",
         "<disk> <target dev='sda' bus='sata'/>",
         "qm set VMID --sata0 STORAGE:VOLUME",
-        "Each command of an emulated controller takes several exits.",
+        "Each command of an emulated controller causes several exits.",
     ),
     ("disk-bus", "ide"): Commands(
         "-device ide-hd,drive=…",
         "<disk> <target dev='hda' bus='ide'/>",
         "qm set VMID --ide0 STORAGE:VOLUME",
-        "Each command of an emulated controller takes several exits.",
+        "Each command of an emulated controller causes several exits.",
     ),
     ("disk-format", "qcow2"): Commands(
         "qemu-img convert -O qcow2 DISK DISK.qcow2",
@@ -205,7 +205,7 @@ _KNOWN: Mapping[tuple[str, str], Commands] = {
         "-object memory-backend-ram,prealloc=on,…",
         "<memoryBacking> <allocation mode='immediate'/>",
         _NONE,
-        "All memory is in use from the start, and starting takes longer.",
+        "All memory is in use from the start, and the start takes longer.",
     ),
     ("mlock", "on"): _qemu_arguments(
         "-overcommit mem-lock=on",
@@ -225,7 +225,7 @@ _KNOWN: Mapping[tuple[str, str], Commands] = {
         "-cpu {v}",
         "<cpu mode='custom'> <model>{v}</model>",
         "qm set VMID --cpu {v}",
-        "The guest lacks the instructions that the model lacks.",
+        "The guest lacks instructions that are not part of the model.",
     ),
     ("cpu-features", _ANY): Commands(
         "-cpu MODEL,{v}",
@@ -239,7 +239,7 @@ _KNOWN: Mapping[tuple[str, str], Commands] = {
     ),
     ("cpu-pm", "on"): _qemu_arguments(
         "-overcommit cpu-pm=on",
-        "An idle machine keeps its CPUs: only for pinned CPUs that nothing else uses.",
+        "An idle machine keeps its CPUs, so use this only with pinned CPUs that nothing else uses.",
     ),
     ("enlightenments.hyperv", "on"): Commands(
         "-cpu MODEL,hv-relaxed,hv-vapic,hv-time,hv-synic,hv-stimer,…",

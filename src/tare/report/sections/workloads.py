@@ -323,7 +323,7 @@ def quantity_per_unit(value: float | None, quantity: str, unit: str) -> str:
     Args:
         value: The cost; None if it is unknown.
         quantity: Its unit, such as ``s``.
-        unit: That of the metric that counts the work.
+        unit: The unit of the metric that counts the work.
     """
     if value is None:
         return NONE

@@ -118,7 +118,7 @@ class RunFindings:
 
     Args:
         comparison: The runs, compared.
-        looks: How arms look.
+        looks: The style of each arm.
         series: Summaries of long series by part and arm.
         phases: What each phase of the neighbours did.
         watched: The counters of cells.

@@ -356,7 +356,7 @@ def telling(parts: Sequence[Part], made: Mapping[str, Shape], over: Over) -> lis
 
     Args:
         parts: All pieces of work that were measured.
-        made: How the scenarios' clusters are made.
+        made: The shapes of the scenarios' clusters.
         over: ``size``: what was done with several sizes, in the scenario that has most of them, or
             else on most slaves; where nothing was, all that was done there. ``slaves``: the same
             work on one host's clusters of several sizes; ``hosts``: the same work on as many slaves

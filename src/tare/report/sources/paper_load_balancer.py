@@ -93,7 +93,7 @@ def over_size_of(
     Args:
         comparison: The runs, compared.
         found: What went through in each arm, by size.
-        looks: How arms are drawn.
+        looks: The style of each arm.
         reference: The source.
         exhibit: Its figure.
         links: What marks lead to.

@@ -22,7 +22,7 @@ def render_advice(advices: Sequence[Advice], precision: float, console: Console)
     Args:
         advices: What the pilot advises.
         precision: The relative half-width that was asked for.
-        console: Where to.
+        console: The console to print to.
     """
     if not advices:
         console.print(

@@ -177,7 +177,7 @@ def render_pairs(comparison: Comparison, console: Console) -> None:
 
     Args:
         comparison: One with all pairs.
-        console: Where to.
+        console: The console to print to.
     """
     comparison = arrange(comparison)
     pairs = comparison.pairs

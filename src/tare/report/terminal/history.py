@@ -35,7 +35,7 @@ def render_history(history: History, console: Console) -> None:
 
     Args:
         history: What to print.
-        console: Where to.
+        console: The console to print to.
     """
     names = Names(Part.of(line.key) for line in history.lines)
     table = table_of(

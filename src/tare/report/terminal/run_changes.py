@@ -49,7 +49,7 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
     Args:
         before: The first run.
         after: The second.
-        console: Where to.
+        console: The console to print to.
 
     Raises:
         InputError: They have no headline effect in common, or different baselines.
@@ -108,7 +108,7 @@ def render_pooled(comparisons: Sequence[Comparison], console: Console) -> None:
 
     Args:
         comparisons: One of each run, two or more.
-        console: Where to.
+        console: The console to print to.
     """
     first = arrange(comparisons[0])
     every = [first, *comparisons[1:]]
