@@ -83,7 +83,7 @@ def outcome_in(report: Path) -> Outcome:
 def with_newer_qemu(*selected: str) -> Outcome:
     """Run some tests with the QEMU of the distribution's backports."""
     found = subprocess.run([SCRIPTS / "newer-qemu"], capture_output=True, text=True, check=False)
-    last = (found.stderr.strip().splitlines() or ["it gave no reason"])[-1]
+    last = (found.stderr.strip().splitlines() or ["it did not report a reason"])[-1]
     if found.returncode:
         return Outcome("skipped" if found.returncode == NOT_HERE else "failed", why=(last,))
     outcome = run_tests(*selected, path=found.stdout.strip())

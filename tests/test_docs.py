@@ -45,7 +45,7 @@ def test_code_in_the_page_for_extensions_equals_the_examples() -> None:
         assert shown[name] == lines_of((ROOT / "examples" / name).read_text()), name
 
 
-def test_the_page_for_extensions_has_every_case_and_all_that_can_be_overridden() -> None:
+def test_the_page_on_extensions_lists_every_case_and_every_overridable_name() -> None:
     page = EXTENDING.read_text(encoding="utf-8")
     listed = re.findall(r"^\| `(test_\w+)` \| (.*) \|$", page, re.MULTILINE)
     cases = {name: case for name, case in vars(PlatformCases).items() if name.startswith("test_")}

@@ -29,7 +29,7 @@ def test_status_and_output_are_those_of_the_program(words: list[str]) -> None:
     assert forked[0] == (0 if words == ["--version"] else 2)
 
 
-def test_it_has_the_folder_and_the_environment_of_its_caller(
+def test_forked_command_has_the_folder_and_the_environment_of_its_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "here.yaml").write_text("study: here\nno-such-key: 1\n")

@@ -138,7 +138,7 @@ def test_a_broken_probe_is_left_out_with_the_reason(
     assert reason in left.reason
 
 
-def test_tare_itself_has_nothing_broken() -> None:
+def test_no_plug_in_of_tare_itself_is_broken() -> None:
     assert found().broken == ()
     assert list(found().workloads) == list(OWN_WORKLOADS)
 

@@ -82,7 +82,7 @@ def test_pairs_are_antisymmetric(comparison: Comparison) -> None:
             assert turned.get(effect.verdict, effect.verdict) == back.verdict
 
 
-def test_against_the_baseline_a_pair_is_the_effect_with_the_twins_boots(
+def test_a_pair_with_the_baseline_equals_the_effect_and_uses_the_twins_boots(
     comparison: Comparison,
 ) -> None:
     own = {(e.key, e.arm): e for e in comparison.headlines}

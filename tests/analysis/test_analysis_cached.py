@@ -57,7 +57,9 @@ def with_cells(*facts: CellFacts, workload: str = "memory-bandwidth", warning: s
         (2048, 300, None),
     ],
 )
-def test_it_is_named_by_how_much_a_cache_holds(array: int, cache: int, words: str | None) -> None:
+def test_workload_is_named_by_the_share_that_the_cache_holds(
+    array: int, cache: int, words: str | None
+) -> None:
     named = shown_names([with_cells(facts_of(array, cache))])
     assert [each.words for each in named.values()] == ([words] if words else [])
 

@@ -17,7 +17,7 @@ RAGGED = st.lists(
 
 
 @given(RAGGED, st.integers(0, 9))
-def test_where_all_values_are_equal_so_are_all_resampled_means(
+def test_equal_values_give_equal_resampled_means(
     blocks: list[list[list[float]]], seed: int
 ) -> None:
     nested, rng = bootstrap.nest(blocks), np.random.default_rng(seed)

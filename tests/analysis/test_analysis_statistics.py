@@ -250,7 +250,7 @@ def test_two_humps_are_flagged_and_one_is_not() -> None:
 
 
 @given(st.floats(0.01, 100), st.floats(0.001, 2))
-def test_a_ratio_and_its_inverse_are_as_far(ratio: float, floor: float) -> None:
+def test_a_ratio_and_its_inverse_are_equally_far_beyond_a_floor(ratio: float, floor: float) -> None:
     near = abs(abs(math.log(ratio)) - math.log1p(floor)) < 1e-9
     assert near or noise.beyond(ratio, floor, ratio=True) == noise.beyond(
         1 / ratio, floor, ratio=True

@@ -95,7 +95,7 @@ def test_nearly_all_gaps_that_were_injected_are_blamed_on_the_right_domain(
     assert right >= 0.95 * len(long)
 
 
-def test_their_total_is_right_within_a_twentieth(
+def test_time_attributed_to_neighbours_is_within_five_per_cent_of_the_injected(
     cell: SpikeCell, turns: list[tuple[float, float]]
 ) -> None:
     injected = sum(end - begin for begin, end in turns)

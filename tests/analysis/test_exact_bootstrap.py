@@ -220,7 +220,7 @@ def test_sides_that_do_not_belong_together_are_refused() -> None:
         paired_interval(nest_singles([1.0]), nest_singles([1.0]), 0.95, 1)
 
 
-def test_blocks_are_packed_into_a_box() -> None:
+def test_blocks_of_unequal_size_are_packed_into_one_array() -> None:
     nested = nest([[[1.0, 2.0, 3.0]], [[4.0], [5.0, 6.0]]])
     assert nested.values.tolist() == [[[[1, 2, 3], [0, 0, 0]], [[4, 0, 0], [5, 6, 0]]]]
     assert nested.repeats.tolist() == [1, 2]

@@ -82,7 +82,7 @@ def test_blocks_are_as_long_as_correlation_asks(kind: str) -> None:
         assert block_length(small) == pytest.approx(block_length(series), rel=1e-6)
 
 
-def test_these_series_have_all_kinds_of_blocks() -> None:
+def test_the_test_series_have_all_kinds_of_blocks() -> None:
     found = [plain_length(series_of(kind, n)) for kind in KINDS for n in (9, 30, 250)]
     bounds = [math.ceil(min(3 * math.sqrt(n), n / 3)) for _ in KINDS for n in (9, 30, 250)]
     assert 1 in found

@@ -26,7 +26,7 @@ def intercept(d: tuple[float, ...], x: tuple[float, ...], confidence: float) -> 
 
 @pytest.mark.parametrize("more", [(), ((0.7, 2.0), (-0.2, 0.0))])
 @pytest.mark.parametrize("confidence", [0.8, 0.95])
-def test_it_is_the_intercept_and_its_error(
+def test_effect_at_equal_positions_is_the_intercept_with_its_error(
     more: tuple[tuple[float, float], ...], confidence: float
 ) -> None:
     d = (*DIFFERENCES, *(a for a, _ in more))

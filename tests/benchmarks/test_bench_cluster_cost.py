@@ -107,7 +107,7 @@ def test_swapped_memory_is_not_available(tmp_path: Path) -> None:
     assert available() > 0
 
 
-def test_its_study_can_be_read(tmp_path: Path) -> None:
+def test_the_study_of_the_benchmark_is_valid(tmp_path: Path) -> None:
     path = tmp_path / "cluster-cost.yaml"
     path.write_text(yaml.safe_dump(study((1, 4), 2)))
     found = load_study(path, build_catalog())

@@ -85,7 +85,7 @@ def test_a_run_with_a_failed_cell_has_no_share() -> None:
     assert reasons(whole("ok").records) == ()
 
 
-def test_the_remainder_adds_up_and_names_where_it_went() -> None:
+def test_the_remainder_is_split_by_the_intervals_that_it_belongs_to() -> None:
     found = harness_overhead.remainder(whole().records)
     assert sum(found.values()) == pytest.approx(10.0 - 1.5 - 8.0)
     assert found["cell_started → observation in guest"] == pytest.approx(0.1)

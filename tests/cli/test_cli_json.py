@@ -100,7 +100,7 @@ def test_comparisons(count: int, kind: str, keys: set[str], runs: list[Path]) ->
         assert isinstance(each["parameters"], dict)
 
 
-def test_it_goes_to_a_file_and_not_with_gates(runs: list[Path], tmp_path: Path) -> None:
+def test_json_is_written_to_a_file_and_refused_with_gates(runs: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "effects.json"
     done = CliRunner().invoke(app, ["compare", str(runs[0]), "--json", "--out", str(out)])
     assert done.exit_code == 0

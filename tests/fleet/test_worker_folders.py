@@ -48,7 +48,7 @@ def killed(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-def test_it_is_gone_afterwards(places: Path) -> None:
+def test_scratch_folder_is_removed_afterwards(places: Path) -> None:
     with scratch("part") as place:
         (place.folder / "file").write_text("x")
         assert place.folder.parent == places

@@ -82,7 +82,7 @@ async def test_a_name_is_looked_up(sshd: Sshd, tmp_path: Path, agent_program: Pa
         assert host.addresses[0].there == "127.0.0.1"
 
 
-async def test_it_goes_through_the_hosts_before_it(
+async def test_connection_goes_through_the_jump_hosts(
     sshd: Sshd, jump: Sshd, tmp_path: Path, agent_program: Path
 ) -> None:
     options = found(tmp_path, block("vm", sshd, "ProxyJump bastion") + block("bastion", jump))
@@ -97,7 +97,7 @@ async def test_it_goes_through_the_hosts_before_it(
         assert (await host.run(["true"])).ok
 
 
-async def test_it_goes_through_a_program_that_ends_with_the_connection(
+async def test_connection_goes_through_a_program_that_ends_with_it(
     sshd: Sshd, jump: Sshd, tmp_path: Path, agent_program: Path
 ) -> None:
     pid = tmp_path / "pid"

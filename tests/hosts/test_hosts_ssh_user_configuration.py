@@ -38,7 +38,9 @@ def stray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"nobody@{STRAY}:{port}"
 
 
-def test_it_is_not_looked_at_by_tests(stray: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tests_ignore_the_users_ssh_configuration(
+    stray: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = options_for("vm", Login.model_validate({}), 30.0)
     assert (options.config, options.port, options.jumps) == (None, 22, ())
     # As a user of Tare has it.

@@ -50,7 +50,7 @@ async def test_two_caches_hold_the_same_bytes(kernel: Path, agent: Path, tmp_pat
     assert not one.cached
 
 
-async def test_it_is_built_once(kernel: Path, agent: Path, tmp_path: Path) -> None:
+async def test_image_is_built_once(kernel: Path, agent: Path, tmp_path: Path) -> None:
     first = await build(kernel, agent, tmp_path / "cache")
     second = await build(kernel, agent, tmp_path / "cache")
     assert second.cached

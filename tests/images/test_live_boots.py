@@ -64,7 +64,7 @@ async def measured(machine: Booted, *, without_disk: bool = False) -> dict[str, 
     return dict(hello.proof)
 
 
-async def test_it_boots_from_a_cd_by_bios_and_formats_no_disk_with_anything_on_it(
+async def test_live_image_boots_from_a_cd_by_bios_and_formats_only_empty_disks(
     image: Path, tmp_path: Path
 ) -> None:
     disks = (disk(tmp_path / "begun", 1080), disk(tmp_path / "ended", SIZE - 20))
@@ -94,7 +94,7 @@ async def test_it_boots_from_a_cd_by_bios_and_formats_no_disk_with_anything_on_i
         ("bios", "cd", "tulip", "none"),
     ],
 )
-async def test_it_boots_by_any_firmware_from_any_medium(
+async def test_live_image_boots_with_any_firmware_from_any_medium(
     image: Path, tmp_path: Path, firmware: Firmware, medium: Medium, nic: str, lockdown: str
 ) -> None:
     async with booted(LiveMachine(image, firmware, medium, nic, 640), tmp_path) as machine:
@@ -207,7 +207,9 @@ async def test_without_a_configuration_it_says_what_it_waits_for(
 
 
 @pytest.mark.acceptance
-async def test_it_speaks_on_a_serial_port_with_its_key(image: Path, tmp_path: Path) -> None:
+async def test_live_image_connects_over_a_serial_port_with_its_key(
+    image: Path, tmp_path: Path
+) -> None:
     async with booted(LiveMachine(image, "bios", nic="", serial=True), tmp_path) as machine:
         proof = await measured(machine)
     assert proof["live"]["network"] is None

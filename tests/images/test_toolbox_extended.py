@@ -52,7 +52,9 @@ async def extended(base: Toolbox, additions: Additions, messages: list[str]) -> 
 @pytest.mark.slow
 @pytest.mark.boots
 @needs_root
-async def test_it_holds_both_and_is_built_once(program: Path, built: list[Toolbox]) -> None:
+async def test_extended_toolbox_holds_packages_and_files_and_is_built_once(
+    program: Path, built: list[Toolbox]
+) -> None:
     base = await real_toolbox(agent_path())
     additions = Additions(frozenset({"zstd", "bzip2"}), {"/opt/mine/hello": program})
     messages: list[str] = []

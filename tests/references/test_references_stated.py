@@ -234,7 +234,7 @@ def test_a_budget_and_other_interfaces_are_not_the_sources_machines(
         ("haproxy2012", "rhev", "ovirt", {"devices": "paravirtual"}),
     ],
 )
-def test_products_that_carry_the_same_hypervisor_stand_for_it(
+def test_products_with_the_same_hypervisor_are_its_counterparts(
     name: str, arm: str, platform: str, options: dict[str, Any]
 ) -> None:
     published = load_reference(name).arms[arm]

@@ -45,7 +45,7 @@ plain = st.recursive(
         ({"way": "vif", "switch": "routed"}, {"model": "rtl8139"}, "vif; rtl8139; routed"),
     ],
 )
-def test_it_says_what_was_used(network: Any, nic: Any, words: str) -> None:
+def test_connection_is_described(network: Any, nic: Any, words: str) -> None:
     placement = {"network": network, **({} if nic is None else {"nic": nic})}
     assert connection_words(placement) == words
     assert connection_words({"nic": nic}) == ""

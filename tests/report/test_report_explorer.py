@@ -36,7 +36,9 @@ def data_of(comparison: Comparison, out: Path = Path("elsewhere")) -> dict[str, 
     return found
 
 
-def test_it_holds_the_verdicts_of_the_analysis_against_every_arm(comparison: Comparison) -> None:
+def test_explorer_has_the_verdicts_of_the_analysis_against_every_arm(
+    comparison: Comparison,
+) -> None:
     rows = {row[0]: row for row in data_of(comparison)["rows"]}
     for effect in comparison.effects:
         row = rows[anchor_of(effect.key, effect.arm)]

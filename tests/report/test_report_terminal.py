@@ -45,7 +45,7 @@ def test_without_a_terminal_it_is_plain_and_whole(comparison: Comparison) -> Non
 
 
 @pytest.mark.parametrize("width", [40, 60, 84, 100, 120, 160])
-def test_it_fits_any_terminal(comparison: Comparison, width: int) -> None:
+def test_comparison_fits_any_terminal(comparison: Comparison, width: int) -> None:
     for line in printed(comparison, width).splitlines():
         assert len(Text.from_ansi(line).plain.rstrip()) <= width
     words = Text.from_ansi(printed(comparison, width)).plain.split()

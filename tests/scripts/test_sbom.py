@@ -23,7 +23,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-def test_it_names_every_package_and_every_crate_that_is_locked(written: dict[str, Any]) -> None:
+def test_sbom_lists_every_locked_package_and_crate(written: dict[str, Any]) -> None:
     crates = tomllib.loads((ROOT / "agent" / "Cargo.lock").read_text())["package"]
     lock = (ROOT / "locks" / "runtime.txt").read_text()
     packages = re.findall(r"^([^\s=]+)==([^\s;\\]+)", lock, re.MULTILINE)
@@ -36,7 +36,7 @@ def test_it_names_every_package_and_every_crate_that_is_locked(written: dict[str
         assert bool(identified) == foreign, each
 
 
-def test_its_dependencies_lead_to_what_is_listed(written: dict[str, Any]) -> None:
+def test_dependencies_of_the_sbom_refer_to_listed_components(written: dict[str, Any]) -> None:
     listed = {each["bom-ref"] for each in written["components"]}
     assert (written["bomFormat"], written["specVersion"]) == ("CycloneDX", "1.6")
     reached = {ref for each in written["dependencies"] for ref in each["dependsOn"]}

@@ -74,7 +74,7 @@ def test_any_text_is_explained_or_refused(key: str) -> None:
         assert "tare study reference" in error.hint
 
 
-def test_it_is_a_command_and_the_others_still_work() -> None:
+def test_study_key_is_a_command_and_the_other_subcommands_still_work() -> None:
     run = CliRunner().invoke
     shown = run(app, ["study", "blocks.least"])
     assert shown.exit_code == 0

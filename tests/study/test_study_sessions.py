@@ -194,7 +194,7 @@ def test_all_required_sessions_are_measured_in_any_order_of_boots(
     assert sorted(done, key=lambda each: each.number) == list(found.sessions)
 
 
-def test_it_is_decided_after_whole_turns_alone() -> None:
+def test_runs_are_decided_only_after_whole_turns() -> None:
     found = planned(2, 2, 6, 14)
     assert (found.least, found.most) == (4, 7)
     assert [rounds for rounds in range(1, 8) if found.decided_at(rounds)] == [4, 6, 7]

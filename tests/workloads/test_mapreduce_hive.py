@@ -63,7 +63,7 @@ def test_one_cell_leaves_nothing_for_the_next() -> None:
             assert f"{DATA}/hive" in str(value) or str(value).startswith("/tare/x/")
 
 
-def test_its_jvms_let_it_reach_into_java_and_those_of_other_jobs_do_not() -> None:
+def test_only_jvms_of_hive_open_java_internals() -> None:
     opened = "--add-opens=java.base/java.util.concurrent.atomic=ALL-UNNAMED"
     assert opened not in jvm(96, 1, brief=True)
     # Plans are packed in the client and unpacked in the tasks, both by reflection.

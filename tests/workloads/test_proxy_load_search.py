@@ -263,7 +263,7 @@ def test_tls_is_ended_at_the_proxy_and_its_client_knows_the_certificate() -> Non
     assert "cachesize" not in text
 
 
-def test_http_2_is_spoken_to_the_proxy_alone() -> None:
+def test_http_2_is_used_only_between_client_and_proxy() -> None:
     parameters = ProxyParameters(http="2", requests="keep-alive")
     stages = carried_out(parameters, 100.0, straight=True)
     spoken = {stage.to: stage.client.params["version"] for stage in stages.values()}
@@ -300,7 +300,7 @@ def test_another_version_of_http_is_refused(value: object) -> None:
         ProxyParameters.model_validate({"http": value})
 
 
-def test_it_needs_a_network_on_which_machines_reach_others_and_haproxy() -> None:
+def test_proxy_needs_a_bridged_network_and_haproxy() -> None:
     parameters = ProxyParameters()
     assert {"network", "bridged", "toolbox"} <= WORKLOAD.needs_for(parameters)
     assert WORKLOAD.adds(parameters).packages == {"haproxy"}
