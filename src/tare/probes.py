@@ -36,7 +36,7 @@ class Probe:
     """Series to save, each with the role of the machine that it describes; final once closed."""
 
     async def open(self) -> None:
-        """Prepare, before any load of a neighbour begins.
+        """Prepare the observation, before the neighbours' loads begin.
 
         Raises:
             TareError: The cell cannot be measured.
@@ -60,14 +60,14 @@ class Probe:
         """
 
     async def close(self) -> None:
-        """Give back what :meth:`open` took: no machine works any more.
+        """Release everything that :meth:`open` acquired; no machine works any more.
 
         Raises:
             TareError: The cell does not count.
         """
 
     async def abandon(self, limit_s: float) -> None:
-        """Stop and give everything back, after any of the moments: the cell has failed.
+        """Stop and release everything, because the cell has failed; possible after any other call.
 
         Args:
             limit_s: Seconds that a machine may take to answer; it may never answer.

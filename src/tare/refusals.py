@@ -130,7 +130,7 @@ def _as_share(family: str, value: object) -> str:
 
 
 def _share_of_percent(context: Mapping[str, Any], value: object) -> str:
-    """Return the share that is meant by a number of percent where shares below 1 are wanted."""
+    """Return a hint with the share, if a share below 1 is required and the value is in percent."""
     most = context.get("lt", context.get("le", 2))
     if most > 1 or not isinstance(value, int | float) or not 1 < value < 100:
         return ""

@@ -62,7 +62,7 @@ def named(value: dict[str, Any]) -> str:
 
 
 def steps(text: str) -> list[str]:
-    """Return the steps of a cell of the table, without what stands in parentheses."""
+    """Return the steps of a cell of the table, without the parentheses and their text."""
     return [re.sub(r" \([^)]*\)$", "", step) for step in text.split("; ")]
 
 

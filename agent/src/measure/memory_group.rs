@@ -67,7 +67,7 @@ fn folders(listed: &str) -> Vec<PathBuf> {
         return Vec::new();
     };
     let inside = Path::new(path.trim_start_matches('/'));
-    // What is above a namespace's root does not show from within.
+    // Groups above a namespace's root are not visible from within.
     if inside.components().any(|part| part == Component::ParentDir) {
         return Vec::new();
     }

@@ -51,7 +51,7 @@ struct Run {
     end: u64,
 }
 
-/// What the clock and the hog share.
+/// The state that the threads of the clock and of the hog share.
 #[derive(Default)]
 struct Control {
     /// Runs requested so far.
@@ -65,7 +65,7 @@ struct Control {
     over: AtomicBool,
 }
 
-/// What the hog did.
+/// The result of the hog's thread.
 struct HogResult {
     runs: Vec<Run>,
     policy: &'static str,

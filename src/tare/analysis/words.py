@@ -141,7 +141,7 @@ def _count(some: Sequence[Effect], every: Sequence[Effect]) -> str:
 
 
 def _bracketed_metrics(some: Sequence[Effect], every: Sequence[Effect]) -> str:
-    """Return the metrics that some effects are of, in brackets; nothing where it is all."""
+    """Return the metrics of some effects, in brackets; empty if these are all effects."""
     if len(some) == len(every):
         return ""
     more = len(some) - MOST_NAMED

@@ -49,7 +49,7 @@ def clean(
         ),
     ] = "",
 ) -> None:
-    """Remove whatever a killed run left behind, as its ledger lists it."""
+    """Remove everything that a killed run left behind, as listed in its ledger."""
     import asyncio
 
     from tare.hosts.ledger.cleanup import Leftover, clean_all, undo_unlisted

@@ -130,7 +130,7 @@ class _Known:
     of: str = ""
 
     def basis(self) -> Basis:
-        """Return how far boots differ: from the run, or else assumed."""
+        """Return the spread between boots: from the run, or else an assumed one."""
         from tare.analysis.effects.detectable import BLOCKS_OF_SPREAD, assumed_basis, basis_of
 
         if self.run is None:
@@ -139,7 +139,7 @@ class _Known:
         return basis_of(self.run, self.of) or assumed_basis(self.boots, few)
 
     def over_rounds(self) -> Basis | None:
-        """Return how far rounds of sessions differ, if the run was in sessions."""
+        """Return the spread between rounds of sessions, if the run was in sessions."""
         from tare.analysis.effects.detectable import basis_of
 
         if self.run is None:

@@ -203,16 +203,19 @@ def resume_on(
 
 def scheduler(
     address: Annotated[
-        str, typer.Argument(metavar="ADDRESS", help="Where to listen, such as tcp://NAME:8786.")
+        str,
+        typer.Argument(
+            metavar="ADDRESS", help="The address to listen on, such as tcp://NAME:8786."
+        ),
     ] = "tcp://127.0.0.1:8786",
     dashboard: Annotated[
-        str, typer.Option(metavar="NAME:PORT", help="Where to show Dask's dashboard.")
+        str, typer.Option(metavar="NAME:PORT", help="The address of Dask's dashboard.")
     ] = "",
     ca: Ca = None,
     cert: Certificate = None,
     key: Key = None,
 ) -> None:
-    """Run a Dask scheduler, at which the workers and runs of many hosts meet, until Ctrl-C.
+    """Run a Dask scheduler that connects the workers and runs of many hosts, until Ctrl-C.
 
     Anyone who can connect to it can run programs on every worker: see `tare help security`.
     For example: tare scheduler tcp://127.0.0.1:8786
@@ -248,7 +251,7 @@ def worker(
         ),
     ] = "local",
     name: Annotated[
-        str, typer.Option(help="The host's name in the cluster; by default the host's own.")
+        str, typer.Option(help="The host's name in the cluster. Default: the host's own name.")
     ] = "",
     cpus: Annotated[
         str,
@@ -258,11 +261,12 @@ def worker(
         str,
         typer.Option(
             metavar="NAME[:PORT]",
-            help="Where the worker listens, if not at the address that faces the scheduler.",
+            help="The worker's address. Default: the one that faces the scheduler.",
         ),
     ] = "",
     hosts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The hosts file, if not the usual one.")
+        Path | None,
+        typer.Option(metavar="FILE", help="The hosts file. Default: ~/.config/tare/hosts.yaml."),
     ] = None,
     ca: Ca = None,
     cert: Certificate = None,

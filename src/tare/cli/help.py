@@ -76,7 +76,7 @@ def help_about(
     topic: Annotated[
         str,
         typer.Argument(
-            help="The name of a page; by default, all pages are listed.",
+            help="The name of a page. Default: list all pages.",
             autocompletion=complete_topic,
         ),
     ] = "",

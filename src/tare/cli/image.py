@@ -158,7 +158,7 @@ def medium(
 def live(
     out: Annotated[Path, typer.Option(help="The file to write.")],
     toolbox: Annotated[
-        LiveToolbox, typer.Option(help="The toolbox to include, as a partition of its own.")
+        LiveToolbox, typer.Option(help="The toolbox to include, in a separate partition.")
     ] = LiveToolbox.base,
     raw: Annotated[
         bool,

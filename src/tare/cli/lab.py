@@ -121,7 +121,8 @@ def _checked_files(xen: str, kernel: str, qemu: str) -> dict[str, str]:
 @lab_app.command(context_settings={"allow_interspersed_args": False})
 def ssh(
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- CMD...]", help="A shell otherwise.")
+        list[str] | None,
+        typer.Argument(metavar="[-- CMD...]", help="The command. Default: a shell."),
     ] = None,
 ) -> None:
     """Log in to the lab, or run a command there."""

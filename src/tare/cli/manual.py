@@ -24,7 +24,7 @@ HELP = "help"
 EXIT_STATUS = (
     ("0", "Complete."),
     ("1", "The run or some cells failed, or an arm has no valid cell."),
-    ("2", "Wrong input: nothing was started. For compare --gate, see there."),
+    ("2", "Wrong input: nothing was started. For compare --gate, see tare compare."),
     ("3", "Waiting (a study in sessions): the last lines say what to boot, and how to resume."),
     ("130", "Interrupted: the last line says how to resume."),
 )

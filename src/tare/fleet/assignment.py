@@ -146,7 +146,7 @@ class Deal:
         self._out.pop(block, None)
 
     def whole(self, block: int) -> bool:
-        """Return whether a block that was begun is measured."""
+        """Return whether a block has been measured completely, after it was begun."""
         return block not in self._out and block not in self._waiting
 
     def give_back(self, host: str) -> tuple[int, ...]:

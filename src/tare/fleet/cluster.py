@@ -169,7 +169,7 @@ class PartAttempt:
         return hosts.get(self.host, "") == self._worker if self._worker else self.host in hosts
 
     async def leave(self) -> None:
-        """Cancel the attempt; processes that still run end by themselves."""
+        """Cancel the attempt. Processes that still run end once they notice it."""
         self._inbox.close()
         if self._ended:
             # The scheduler would notify all clients, and log an error for each that has left.

@@ -1,4 +1,4 @@
-"""One machine: what it is to be, and what can be asked of it while it runs."""
+"""One machine: its specification, and its interface while it runs."""
 
 from __future__ import annotations
 

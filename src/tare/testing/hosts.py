@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 READY = b"ready\n"
 SHOWN = (
     *("unshare", "--mount", "--propagation", "slave", "sh", "-ec"),
-    # /sys shows the network of whoever mounted it. It ends with the test that started it.
+    # /sys shows the network namespace that mounted it. The process ends with its test.
     "mount --rbind /sys/fs/cgroup /mnt; umount -l /sys; mount -t sysfs sysfs /sys; "
     "mount --rbind /mnt /sys/fs/cgroup; umount -l /mnt; "
     # The names of the namespaces that are made on the host are its own, too.

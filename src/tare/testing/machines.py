@@ -42,7 +42,7 @@ class Started:
     entries: range
 
     async def remains(self) -> list[str]:
-        """Return what is still there of it, a few words each; but its network."""
+        """List the remains of the machine on its host, except its network."""
         host, ledger = self.context.host, self.context.ledger
         return [
             *await remains_of(host, self.spec),

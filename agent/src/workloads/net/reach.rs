@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How a datagram begins that is to be sent back as it is.
+/// The start of a datagram that the receiver sends back unchanged.
 pub const PROBE: &[u8] = b"tare: send this back";
 /// The headers of IPv4 and UDP, without options.
 const HEADERS: usize = 28;

@@ -144,7 +144,7 @@ def _interval_of_single_values(
     """Return the ends for blocks of one pair of values each, for some metrics at a time."""
     n = observed.shape[1]
     scaled = (observed - mean[:, None]) / np.where(spread > 0, spread, 1.0)[:, None]
-    # How often each block is drawn says all about a resample, and serves every metric.
+    # The number of draws of each block determines a resample, and is the same for every metric.
     drawn = rng.multinomial(n, np.full(n, 1 / n), size=resamples).T.astype(np.float64)
     low, high = np.empty_like(mean), np.empty_like(mean)
     for first in range(0, mean.size, _ROWS):

@@ -23,7 +23,7 @@ def between_tails(values: Floats, tail: float) -> tuple[Floats, Floats]:
     below = np.floor(at).astype(np.intp)
     share = at - below
     above = np.minimum(below + 1, last)
-    # The same places as NumPy's, so that of 0 and -0, which are equal, the same one comes first.
+    # These are NumPy's places, so that 0 and -0, which are equal, have the same order as there.
     places = sorted({0, last, *below.tolist(), *above.tolist()})
     ordered = np.partition(values, places, axis=-1)
     low, high = (

@@ -156,7 +156,7 @@ class ThreadNames:
         return f"{role} ({comm})" if role else comm
 
     def interrupt(self, kind: HostEvent, who: int) -> Cause:
-        """Return the cause that an interrupt is."""
+        """Return the cause of lost time that stands for an interrupt."""
         if kind == HostEvent.VECTOR_ENTRY:
             if who == Vector.LOCAL_TIMER:
                 return Cause("timer interrupt")

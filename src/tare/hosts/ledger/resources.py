@@ -73,7 +73,7 @@ class Resource(ABC):
         """
 
     def passes(self, fault: MachineFault) -> bool:
-        """Return whether a refusal to remove it ends by itself, such as a lock of another task."""
+        """Return whether a refusal to remove it is temporary, such as another task's lock."""
         return False
 
     async def still_there(self) -> MachineFault:

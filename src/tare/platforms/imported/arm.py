@@ -279,7 +279,7 @@ def _valid(found: Description, source: str) -> dict[str, Any]:
 
 
 def _blamed(error: ValidationError, options: Mapping[str, Any]) -> str | None:
-    """Return which option is to go for the others to be whole."""
+    """Return the option that a validation error is about; None if it is not known."""
     place = error.errors()[0]["loc"]
     if place and place[0] in options:
         return str(place[0])

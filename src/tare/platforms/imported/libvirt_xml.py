@@ -59,7 +59,7 @@ def read_domain(root: Node) -> Description:
         found.leave(f"type {kind}", "QEMU with KVM is taken")
     if (arch := root.value("os/type", "arch")) not in ("", "x86_64", "i686"):
         found.leave(f"processors of the kind {arch}", "Tare's machines have x86-64")
-    # What QEMU does by default.
+    # QEMU's default machine type.
     found.options["machine"] = "pc"
     # The mainboard decides what a bus means.
     if board := root.value("os/type", "machine"):

@@ -288,7 +288,7 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
     def network_resources(
         self, session: IncusSession, options: IncusOptions, name: str, rate: float | None = None
     ) -> tuple[IncusNetworkResource, ...]:
-        """Return a bridge without addresses."""
+        """Return the resource of an isolated network: a bridge without addresses."""
         return (IncusNetworkResource(session, {**options.connection(), "name": name}),)
 
     def host_access(self, options: IncusOptions) -> tuple[HostAccess, ...]:

@@ -255,7 +255,7 @@ class Libvirt(Platform[LibvirtOptions]):
         kernel = context.kernel or ("rt" if realtime else "generic")
         image = await image_for(context, kernel, options.like_qemu.needs, shape)
         files = {"kernel": image.boot_kernel, "initramfs": image.initramfs}
-        # Machines that start at the same moment should not have to wait for it.
+        # Copied now, so that machines that start at the same time do not wait for the copy.
         for file in files.values():
             await at_host(context.host, file)
         return prepared_by(image, **files)

@@ -128,7 +128,7 @@ class ProcessMachine(Machine):
                 raise self._flooded
             reason = await self._explain(code)
             await self._read_tail()
-            # Somebody's signal before it spoke says nothing of the next one.
+            # If a signal ended it before its first answer, another attempt may succeed.
             passing = (code < 0 or code == KILLED) and not self._answered
             fault = MachineFault(
                 f"{self.name}: {reason}", console_tail=self._tail, transient=passing

@@ -56,7 +56,7 @@ async def bound_to_vfio(
     """
     override = await _override(host, function.address)
     if override:
-        # Somebody else's, who would lose it if it were given back here.
+        # Another process uses it, and would lose it if it were given back here.
         raise MachineFault(f"{function.address} was taken for {override} meanwhile", transient=True)
     entry = ledger.record(FUNCTION, address=function.address, driver=function.driver)
     try:

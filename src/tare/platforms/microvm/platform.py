@@ -321,7 +321,7 @@ class MicroVm(Platform[O]):
     async def _made_with(
         self, context: Context, options: O, prepared: Prepared, spec: MachineSpec
     ) -> Mapping[str, str]:
-        """Return what a saved and a restored guest must have in common."""
+        """Return the facts that must be equal when a saved guest is restored, by name."""
         program = await find_program(context.host, self.programs[0])
         if program is None:
             raise MachineFault(f"{self.product} is no longer installed", self.get)

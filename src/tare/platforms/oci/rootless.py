@@ -125,7 +125,7 @@ async def owned_rootless(
         MachineFault: Its folder cannot be made.
     """
     host, user = context.host, await user_of(context.host)
-    # By itself: the user has no way into folders of root's.
+    # A separate folder, because the user cannot enter root's folders.
     folder = temporary_folder(host) / f"{spec.name}-{secrets.token_hex(4)}"
     bundle, state = folder / "bundle", folder / "state"
     async with owned_directory(host, context.ledger, folder):

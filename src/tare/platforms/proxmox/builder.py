@@ -40,11 +40,11 @@ class UploadResource(ServerResource[ProxmoxSession]):
         return Node(self.session, str(self.details["node"]))
 
     async def exists(self) -> bool:
-        """Return whether it is there, after uploads that still run."""
+        """Return whether the upload exists, after waiting for uploads that still run."""
         return await self._node.has_upload(self.words)
 
     async def remove(self) -> None:
-        """Remove it."""
+        """Remove the upload."""
         await self._node.discard(self.words)
 
 

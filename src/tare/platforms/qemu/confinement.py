@@ -123,7 +123,7 @@ class Confinement:
         if self.capabilities:
             kept = ",".join(f"+{name}" for name in self.capabilities)
             own += [f"--inh-caps={kept}", f"--ambient-caps={kept}"]
-        # The kernel forgets with the user that QEMU is to die with Tare; setpriv(1) reminds it.
+        # Changing the user clears the parent death signal, which ends QEMU with Tare: keep it.
         return ["setpriv", *own, "--no-new-privs", "--pdeathsig=keep"]
 
     def record(self) -> dict[str, Any]:

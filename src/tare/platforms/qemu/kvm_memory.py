@@ -123,7 +123,7 @@ async def _identity(host: Host) -> dict[str, str]:
 
 def _lasting(facts: Mapping[str, str]) -> dict[str, str]:
     """Return what stays the same of facts about a host when it is booted again."""
-    # A lab has another name at each of its boots, after the port by which it is reached.
+    # A lab's name contains its port, which changes with each boot.
     far = "here" if facts["host"] == LOCAL else "elsewhere"
     return {**{key: value for key, value in facts.items() if key != "boot"}, "host": far}
 

@@ -350,8 +350,8 @@ async def _boot_once(
     workdir = Path("/tmp") / f"tare-probe-{token}"
     spec = MachineSpec(f"tare-probe-{token}", _PROBE_SHAPE, (), workdir, False, TRIAL)
     words = kernel_arguments(options)
-    # The kernel is to say how far it came; where each byte that it says costs an emulated host
-    # milliseconds, only what went wrong.
+    # The kernel logs its whole boot, to show how far it got. On an emulated host each logged byte
+    # costs milliseconds, so there it logs only errors.
     spoken = words if depth == "emulated" else [word for word in words if word != "quiet"]
     append = ("earlyprintk=ttyS0", *spoken)
     kvm = options.accelerator == "kvm"

@@ -48,7 +48,7 @@ class ServerResource(Resource, Generic[S]):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """How the server is reached, and what finds it there."""
+        """The server's address and the resource's identity there, for the ledger."""
         return self._details
 
     @property

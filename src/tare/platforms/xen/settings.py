@@ -251,7 +251,7 @@ class RtdsGrant(Setting[dict[int, Rtds]]):
 
     @property
     def words(self) -> str:
-        """The machine."""
+        """The machine and the setting, in words."""
         return f"{self._name}: RTDS's budget of each vCPU"
 
     def shown(self, value: dict[int, Rtds]) -> str:

@@ -122,12 +122,12 @@ class DomainResource(Resource):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """Name and identity."""
+        """The domain's name and UUID, for the ledger."""
         return {"id": self._name, "uuid": self._uuid}
 
     @property
     def words(self) -> str:
-        """Its name."""
+        """The domain in words, by its name."""
         return f"domain {self._name}"
 
     @property

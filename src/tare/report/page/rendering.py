@@ -110,13 +110,13 @@ class Compiled(BytecodeCache):
         self._folder = folder
 
     def load_bytecode(self, bucket: Bucket) -> None:
-        """Take what is kept; of what is damaged, or of another Python or template, nothing."""
-        # Whatever may be wrong with the file, the template itself is there.
+        """Load the cached bytecode, unless it is damaged or of another Python or template."""
+        # Without the cached file, the template itself is compiled.
         with contextlib.suppress(Exception):
             bucket.bytecode_from_string(self._path(bucket).read_bytes())
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        """Keep it, if there is room and leave to."""
+        """Cache the bytecode, if that is allowed and the disk has room."""
         if sys.dont_write_bytecode:
             return
         with contextlib.suppress(OSError):

@@ -46,7 +46,7 @@ class Pairs(Section):
 
 
 def describe_pairs(pairs: AllPairs) -> str:
-    """Return what the pairs are, and what their verdicts hold for."""
+    """Return a note on the family of all pairs and the error rate of its verdicts."""
     if pairs.left_out:
         return f"{pairs.left_out}."
     return (

@@ -286,7 +286,7 @@ class InStep:
         return self.side.by_turns
 
     def turn(self) -> AbstractAsyncContextManager[None]:
-        """Return a turn of this side."""
+        """Return a context in which this side works while the other waits."""
         return self.side.turn(self.cell)
 
     async def begin(self) -> None:

@@ -106,7 +106,7 @@ async def probing(probes: Sequence[Probe]) -> AsyncIterator[ProbeStack]:
         await stack.open()
         yield stack
     except BaseException as error:
-        # A cell that is cancelled is the last one of its machines.
+        # After a cancelled cell, no other cell uses its machines.
         await stack.abandon(REMOVED_S if isinstance(error, asyncio.CancelledError) else ANSWER_S)
         raise
 

@@ -161,7 +161,7 @@ class Fio(Workload[FioParameters]):
         return parameters.duration
 
     def disk_claim(self, parameters: FioParameters, result: Mapping[str, Any]) -> DiskClaim:
-        """Return the bytes that fio says it moved, where the page cache was not to be measured.
+        """Return the bytes that fio reports; none if the page cache is measured on purpose.
 
         Raises:
             KeyError: Something is missing.

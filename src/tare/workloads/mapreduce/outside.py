@@ -51,7 +51,7 @@ class Outside:
         return tuple(dict.fromkeys((_host(self.namenode), _host(self.history))))
 
     def at(self, addresses: Mapping[str, str]) -> Outside:
-        """Return the same where names are replaced by addresses: some clients know no names."""
+        """Return it with addresses instead of names, for clients that cannot resolve names."""
 
         def place(reported: str) -> str:
             return f"{addresses[_host(reported)]}:{reported.partition(':')[2]}"
