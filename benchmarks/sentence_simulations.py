@@ -187,7 +187,7 @@ def run_claims(study: TrueStudy, before: Comparison) -> Iterator[Claim]:
     for one in found:
         yield from _change_claims(one, factor(one))
     headlines = [one for one in found if one.change.before.headline]
-    yield from _change_answer_claims(found, before, factor)
+    yield from _change_answer_claims(found, before, after, factor)
     yield from _gate_claims(before, after, headlines, factor, rng)
 
 
@@ -222,7 +222,7 @@ _CHANGE = re.compile(
 
 
 def _change_answer_claims(
-    found: Sequence[JudgedChange], before: Comparison, factor: Factor
+    found: Sequence[JudgedChange], before: Comparison, after: Comparison, factor: Factor
 ) -> Iterator[Claim]:
     """Yield what the answer for each arm claims of the second run, by resource."""
     true: dict[tuple[str, str], float] = {}
@@ -231,7 +231,7 @@ def _change_answer_claims(
         if logs:
             label = LABELS[change.cost.resource].lower()
             true[change.cost.arm, label] = math.exp(math.fsum(logs) / len(logs))
-    for arm, text in change_sentences(found, before).items():
+    for arm, text in change_sentences(found, before, after).items():
         for sentence in re.split(r"(?<=\.)\s+(?=[A-Z0-9])", text):
             for clause in sentence.rstrip(".").split("; "):
                 yield from _change_clause(

@@ -16,6 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from scripts import architecture as drawing
+from tare.report.sections.contract import SECTIONS
 from tare.run.catalog import build_catalog
 from tare.study.reading.hosts_file import KnownHosts
 from tare.study.reading.load import parse_study
@@ -249,6 +250,14 @@ def test_the_index_lists_every_page() -> None:
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     listed = {str(DOCS / target) for target, _ in LINK.findall(index)}
     assert listed == {str(page) for page in DOCS.glob("*/*.md")}
+
+
+def test_the_guide_to_the_report_names_every_section_in_order() -> None:
+    guide = (DOCS / "how-to" / "report.md").read_text(encoding="utf-8")
+    table = guide.partition("\n## The sections\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]+?) \|", table, re.MULTILINE)
+    named = [name for row in rows[1:] for name in row.split("; ")]
+    assert named == [entry.load().title for entry in SECTIONS]
 
 
 def test_the_readme_is_a_page_and_a_half() -> None:

@@ -44,6 +44,25 @@ OVERLAPS = """
 """
 """Words of figures that overlap."""
 
+BROKEN_QUANTITIES = r"""
+[...document.querySelectorAll('p, li, summary, figcaption, small, .lead, .cost b')].filter(
+  e => e.checkVisibility() && !e.closest('svg')
+).flatMap(e => {
+  const walk = document.createTreeWalker(e, NodeFilter.SHOW_TEXT), found = [];
+  for (let node; (node = walk.nextNode());) {
+    for (const match of node.data.matchAll(/\d[\d.,]* (%|[nµm]?s|min|h|[kMGT]?i?B)(?!\w)/g)) {
+      const range = document.createRange();
+      range.setStart(node, match.index);
+      range.setEnd(node, match.index + match[0].length);
+      const tops = [...range.getClientRects()].map(r => Math.round(r.top));
+      if (tops.some(top => top !== tops[0])) found.push(node.data);
+    }
+  }
+  return found;
+})
+"""
+"""Prose in which a line ends between a number and its unit."""
+
 
 class Browser:
     """Chromium without a window, and one page in it.

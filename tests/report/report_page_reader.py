@@ -30,6 +30,8 @@ class Page(HTMLParser):
     text: list[str] = field(default_factory=list)
     styles: list[str] = field(default_factory=list)
     _open: list[str] = field(default_factory=list)
+    _kept_whole: int = 0
+    """Pieces of text that continue the one before: that of a span, and the one after it."""
 
     def __post_init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -43,6 +45,7 @@ class Page(HTMLParser):
         self._take(tag, attrs)
 
     def handle_endtag(self, tag: str) -> None:
+        self._kept_whole *= tag == "span"
         if tag in VOID and (not self._open or self._open[-1] != tag):
             return
         if not self._open or self._open.pop() != tag:
@@ -50,9 +53,17 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         inside = self._open[-1] if self._open else ""
-        (self.styles if inside == "style" else self.text).append(data)
+        if inside == "style":
+            self.styles.append(data)
+        elif self._kept_whole:
+            # What must not break is a part of the text around it.
+            self.text[-1] += data
+            self._kept_whole -= 1
+        else:
+            self.text.append(data)
 
     def _take(self, tag: str, attrs: Attributes) -> None:
+        self._kept_whole = 2 if ("class", "nb") in attrs and self.text else 0
         names = [name for name, _ in attrs]
         if len(names) != len(set(names)):
             self.faults.append(f"<{tag}> says an attribute twice at {self.getpos()}")

@@ -80,7 +80,9 @@ def names_in(text: str) -> list[ResourceName]:
 def claims_of(sentences: Sequence[str]) -> Iterator[tuple[ResourceName, Claim]]:
     """Every claim of the sentences about an arm."""
     for sentence in sentences:
-        if sentence.startswith(("About ", "The figure for ", "The figures for ", "Slow boots")):
+        if sentence.startswith(
+            ("About ", "The figure for ", "The figures for ", "Slow boots", "So far: ")
+        ):
             continue
         for clause in sentence.removesuffix(".").split("; "):
             if clause.lower().startswith("undecided: ") and "(" not in clause:

@@ -12,7 +12,15 @@ from typing import Any
 
 import pytest
 
-from report.report_browser import CHROMIUM, CUT, OPEN, OUTSIDE, OVERLAPS, Browser
+from report.report_browser import (
+    BROKEN_QUANTITIES,
+    CHROMIUM,
+    CUT,
+    OPEN,
+    OUTSIDE,
+    OVERLAPS,
+    Browser,
+)
 from report.report_page_reader import read
 from report.report_synthetic import comparison_of, hostile, write_run
 from tare.analysis import compare_every_pair, compare_runs, load_run
@@ -348,6 +356,7 @@ def test_nothing_is_cut_and_no_labels_overlap(page: Browser, width: int, tmp_pat
     assert page.run("document.documentElement.scrollWidth") <= width
     assert page.run(OVERLAPS) == []
     assert page.run(OUTSIDE) == []
+    assert page.run(BROKEN_QUANTITIES) == []
     if width >= 1200:
         assert page.run(CUT) == []
     page.picture(tmp_path / "page.png")

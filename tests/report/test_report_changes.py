@@ -129,7 +129,7 @@ def test_intervals_of_changes_by_resource_hold_together() -> None:
 def test_an_answer_names_what_changed_by_resource() -> None:
     before, after = (against_bare(simulated(seed, vm, 3)) for seed, vm in ((7, 1.0), (8, 1.4)))
     own = changed({"bare": before}, {"bare": after}, "bare")
-    sentences = change_sentences(own, before)
+    sentences = change_sentences(own, before, after)
     assert re.fullmatch(r"Costs more: work \+\d+ % \(\+\d+ % to \+\d+ %\)\.", sentences["vm"])
     assert "Costs" not in sentences["box"]
     lost = replace(
@@ -140,7 +140,7 @@ def test_an_answer_names_what_changed_by_resource() -> None:
         for one in own
         if one.change.arm == "vm"
     ]
-    assert "Costs" not in change_sentences(doubted, before)["vm"]
+    assert "Costs" not in change_sentences(doubted, before, after)["vm"]
 
 
 @pytest.mark.parametrize("blocks", [4, 12])
@@ -156,7 +156,7 @@ def test_sentence_and_bar_of_a_change_have_one_word_for_a_resource(
     key = own[0].change.key
     named = {(key.scenario, key.workload, key.parameters): ShownAs("cache bandwidth", "", True)}
     for shown_as, word, other in (({}, "work", "cache"), (named, "cache", "work")):
-        for line in change_lines(own, replace(before, shown_as=shown_as)):
+        for line in change_lines(own, replace(before, shown_as=shown_as), after):
             assert [bar.label for bar in line.bars] == [word.capitalize()]
             assert other not in line.sentence.lower()
             assert word in line.sentence.lower() or blocks == 4

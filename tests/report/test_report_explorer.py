@@ -164,7 +164,7 @@ def test_the_neighbours_answer_names_the_worst_of_each_arm_and_who_is_spared() -
     )
     assert "3.00× in a (tick slowdown, contended)" in answer
     assert "up to" not in answer
-    assert answer.endswith("no slowdown differs from 1× in b.")
+    assert answer.endswith("none was detected in b.")
     assert neighbours_answer([effect("b", 9.0, False)]) == (
-        "Neighbours: no slowdown of b differs from 1×."
+        "Neighbours: no slowdown was detected in b."
     )

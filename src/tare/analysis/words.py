@@ -222,7 +222,8 @@ def notes_on(runs: Sequence[RunData], blocks: int, level: float) -> tuple[str, .
             if lost:
                 notes.append(
                     f"{name} has {lost} {status} cell{'s' if lost > 1 else ''} of "
-                    f"{len(run.cells)}; what they observed does not count."
+                    f"{len(run.cells)}; what {'they' if lost > 1 else 'it'} observed does not "
+                    "count."
                 )
         notes += [
             _platform_sentence(platform, run.baseline)

@@ -102,7 +102,7 @@ def write_report(
     """
     with _without_collection():
         from tare.analysis import compare_every_pair
-        from tare.report import answer_lines, build_report
+        from tare.report import build_report, ending_lines
         from tare.run.lifecycle.folder import open_folder
 
         folder = open_folder(directory)
@@ -116,7 +116,7 @@ def write_report(
         page = build_report([data], comparison, folder.path, published, formats)
         # A file or another program gets one line for each arm.
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        answer = answer_lines(comparison, MOST_LINES, max(width, 20) if width else None)
+        answer = ending_lines(comparison, MOST_LINES, max(width, 20) if width else None)
     for line in answer:
         print_line(line)
     print_line(f"report: {page}", "bold")

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tare.report.page.build import build_report
-    from tare.report.page.verdicts import answer_lines
+    from tare.report.page.warnings import ending_lines
     from tare.report.terminal.advice import render_advice
     from tare.report.terminal.comparison import render_comparison
 
-__all__ = ["answer_lines", "build_report", "render_advice", "render_comparison"]
+__all__ = ["build_report", "ending_lines", "render_advice", "render_comparison"]
 
 _HOMES = {
-    "answer_lines": "page.verdicts",
     "build_report": "page.build",
+    "ending_lines": "page.warnings",
     "render_advice": "terminal.advice",
     "render_comparison": "terminal.comparison",
 }

@@ -12,6 +12,7 @@ from tare.analysis.runs.resource_changes import ResourceChange, resource_changes
 from tare.analysis.statistics.maxt import least_blocks
 from tare.report.figures.palette import ArmStyle, looks
 from tare.report.figures.svg import legible
+from tare.report.page.missing_values import Gaps, gaps_in_words, gaps_of
 from tare.report.page.verdicts import (
     MOST_WORDS,
     NAME,
@@ -52,38 +53,47 @@ def change_heading(before: Comparison, after: Comparison) -> str:
     )
 
 
-def change_sentences(found: Sequence[JudgedChange], comparison: Comparison) -> dict[str, str]:
+def change_sentences(
+    found: Sequence[JudgedChange], before: Comparison, after: Comparison
+) -> dict[str, str]:
     """Return how each arm's costs changed, by arm; shorter if all of it is too much to read.
 
     Args:
         found: Changes against the comparison's baseline, judged.
-        comparison: The first run's comparison.
+        before: The first run's comparison.
+        after: The second's.
     """
-    return _sentences_by_arm(_changes_by_arm(found, comparison))
+    return _sentences_by_arm(_changes_by_arm(found, before), (before, after))
 
 
-def _sentences_by_arm(by_arm: Mapping[str, Sequence[ResourceChange]]) -> dict[str, str]:
+def _sentences_by_arm(
+    by_arm: Mapping[str, Sequence[ResourceChange]], runs: tuple[Comparison, Comparison]
+) -> dict[str, str]:
     sentences: dict[str, str] = {}
+    gaps = [(run.blocks, gaps_of(run)) for run in runs]
     for brief in (False, True):
-        sentences = {arm: _sentences(changes, brief) for arm, changes in by_arm.items()}
+        sentences = {arm: _sentences(changes, gaps, brief) for arm, changes in by_arm.items()}
         if HEADING + count_words(sentences.values()) <= MOST_WORDS:
             break
     return sentences
 
 
-def change_lines(found: Sequence[JudgedChange], comparison: Comparison) -> tuple[ArmLine, ...]:
+def change_lines(
+    found: Sequence[JudgedChange], before: Comparison, after: Comparison
+) -> tuple[ArmLine, ...]:
     """Return the answer for each arm, with a bar for each resource.
 
     Args:
         found: Changes against the comparison's baseline, judged.
-        comparison: The first run's comparison.
+        before: The first run's comparison.
+        after: The second's.
     """
-    by_arm = _changes_by_arm(found, comparison)
+    by_arm = _changes_by_arm(found, before)
     costs = [change.cost for changes in by_arm.values() for change in changes]
     axis = CostAxis(costs)
-    style: Mapping[str, ArmStyle] = looks(comparison.arms, comparison.baseline)
+    style: Mapping[str, ArmStyle] = looks(before.arms, before.baseline)
     lines = []
-    for arm, sentence in _sentences_by_arm(by_arm).items():
+    for arm, sentence in _sentences_by_arm(by_arm, (before, after)).items():
         costs = [change.cost for change in by_arm[arm]]
         emulated = any(cost.emulated for cost in costs)
         bars = tuple(axis.bar(cost) for cost in costs)
@@ -106,19 +116,33 @@ def _changes_by_arm(
     return by_arm
 
 
-def _sentences(changes: Sequence[ResourceChange], brief: bool) -> str:
+def _sentences(
+    changes: Sequence[ResourceChange], gaps: Sequence[tuple[int, Gaps]], brief: bool
+) -> str:
     enough = [change for change in changes if change.cost.finding != "preliminary"]
-    few = [change.cost for change in changes if change.cost.finding == "preliminary"]
+    few = [change for change in changes if change.cost.finding == "preliminary"]
     typical = [change for change in enough if change.cost.resource != "latency-worst"]
     worst = [change for change in enough if change.cost.resource == "latency-worst"]
     texts = [_clauses(typical, brief), _clauses(worst, brief)]
-    if few:
-        what = "" if len(few) == len(changes) else f" on {names_in_words(few)}"
-        texts.append(
-            f"too few {few[0].each}s for a verdict{what} ({min(cost.blocks for cost in few)} of "
-            f"the {least_blocks(LEVEL)} needed in each run)"
-        )
+    alike: dict[tuple[int, str], list[ResourceCost]] = {}
+    for change in few:
+        alike.setdefault((change.cost.blocks, _lacking(change, gaps)), []).append(change.cost)
+    for (so_many, why), own in alike.items():
+        what = "" if len(own) == len(changes) else f" on {names_in_words(own)}"
+        counts = f"{so_many} of the {least_blocks(LEVEL)} needed in each run"
+        text = f"too few {own[0].each}s for a verdict{what} ({counts})"
+        texts.append(f"{text}: {why}" if why else text)
     return " ".join(f"{capital(text)}." for text in texts if text)
+
+
+def _lacking(change: ResourceChange, gaps: Sequence[tuple[int, Gaps]]) -> str:
+    """Return why the mean of a run has fewer blocks than ran; empty if it has all."""
+    arm, keys = change.cost.arm, [one.change.key for one in change.changes if one.change.ratio]
+    texts = [
+        gaps_in_words([gap for key in keys for gap in own.get((arm, key), ())], ran, where)
+        for (ran, own), where in zip(gaps, (" in the first run", " in the second"), strict=True)
+    ]
+    return ", and ".join(filter(None, texts))
 
 
 def _clauses(changes: Sequence[ResourceChange], brief: bool) -> str:

@@ -186,7 +186,7 @@ def changes_page(pair: RunPair, found: Sequence[JudgedChange], folder: Path) -> 
         lead=f"{change_heading(comparison, pair.after[pair.chosen])}."
         if headlines
         else _not_comparable_text(pair),
-        arms=change_lines(headlines, comparison),
+        arms=change_lines(headlines, comparison, pair.after[pair.chosen]),
         bars_note=_bars_note(comparison, pair.after[pair.chosen]) if headlines else "",
         warnings=tuple(
             Warned(short(doubt.text, LINE), doubt.text, doubt.action)
@@ -195,8 +195,8 @@ def changes_page(pair: RunPair, found: Sequence[JudgedChange], folder: Path) -> 
         wide=wide,
         narrow=narrow,
         note="Each mark is the change of an arm’s cost against the baseline, from the first run to "
-        "the second, with its interval by itself; the band is the practical margin. Coloured is "
-        "only what is declared.",
+        "the second, with its interval by itself; the band is the practical margin. Only "
+        "declared changes are coloured.",
         explorer=changes_data(found, pair, folder) if found else "",
         headline=table.shown(rows=headlines, named=True) if headlines else None,
         detail=table.shown(rows=rest, named=True) if rest else None,

@@ -16,6 +16,8 @@ LABEL = 15
 TITLE = 34
 """From an axis to the middle of its title, downwards."""
 SIZE = 12
+GAP = 8
+"""Between two labels; some computers have wider letters than Arial's."""
 
 _WIDE, _NARROW = frozenset("MWmw@%&—…"), frozenset(" ijltfr.,:;'|!I()[]/-·")
 
@@ -88,11 +90,11 @@ def _sharp(place: float) -> float:
 
 
 def apart(labels: Iterable[tuple[float, str]]) -> Iterator[tuple[float, str]]:
-    """Return those of some labels that touch none before them, each with its middle in pixels."""
+    """Return those of some labels that keep off all before them, each with its middle in pixels."""
     placed: list[tuple[float, float]] = []
     for x, label in labels:
         half = width_of(label) / 2
-        if all(abs(x - other) > half + others for other, others in placed):
+        if all(abs(x - other) > half + others + GAP for other, others in placed):
             yield x, label
             placed.append((x, half))
 

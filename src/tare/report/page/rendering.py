@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 
 from tare.outputs import put
 from tare.report.figures.palette import css_variables
-from tare.report.page.words import EMULATED
+from tare.report.page.words import EMULATED, QUANTITY
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
@@ -63,17 +63,23 @@ def _allowed(script: str) -> str:
     return f"'sha256-{digest}'"
 
 
-_HYPHENATED = re.compile(r"[\w.]+(?:-[\w.]+)+")
+_NAME_OR_QUANTITY = re.compile(rf"{QUANTITY.pattern}|[\w.]+(?:-[\w.]+)+")
+
+LONGEST_KEPT = 24
+"""Longer names may break across lines."""
 
 
 def unbroken(text: str) -> Markup:
     """Return ``text`` as :func:`prose`; short hyphenated names in it never break across lines."""
-    return _with_code(text, _unbroken)
+    return _with_code(text, lambda piece: _kept_whole(piece, _NAME_OR_QUANTITY))
 
 
 def prose(text: str) -> Markup:
-    """Return ``text`` as HTML in which text between backticks is code."""
-    return _with_code(text, escape)
+    """Return ``text`` as HTML in which text between backticks is code.
+
+    A number and its unit never break across lines.
+    """
+    return _with_code(text, lambda piece: _kept_whole(piece, QUANTITY))
 
 
 def _with_code(text: str, plain: Callable[[str], Markup]) -> Markup:
@@ -86,10 +92,10 @@ def _with_code(text: str, plain: Callable[[str], Markup]) -> Markup:
     )
 
 
-def _unbroken(text: str) -> Markup:
+def _kept_whole(text: str, what: re.Pattern[str]) -> Markup:
     pieces, end = [], 0
-    for match in _HYPHENATED.finditer(text):
-        if len(match[0]) <= 24:
+    for match in what.finditer(text):
+        if len(match[0]) <= LONGEST_KEPT:
             pieces += [escape(text[end : match.start()]), Markup('<span class="nb">')]
             pieces += [escape(match[0]), Markup("</span>")]
             end = match.end()

@@ -19,6 +19,7 @@ from tare.analysis.model import (
     Comparison,
     Effect,
     FailureRate,
+    FlagKind,
     PlatformResult,
     ResourceCost,
     ResourceName,
@@ -27,21 +28,30 @@ from tare.analysis.statistics.maxt import least_blocks
 from tare.references.missing_values import why_it_did_not_run
 from tare.report.figures.palette import ArmStyle
 from tare.report.figures.svg import legible
+from tare.report.page.missing_values import Gap, Gaps, gaps_in_words, gaps_of
 from tare.report.page.words import (
+    QUANTITY,
     Names,
     Part,
     apart,
     counted,
     joined,
     marked,
+    metric_of,
     percent,
     ratio_interval,
     short,
 )
 from tare.units import format_number
 
-HIDDEN = ("slow-boots", "two-humped", "serial", "together", "seldom")
-"""Flags that show what means hide: boots in another mode, autocorrelated blocks, rare losses."""
+HIDDEN: Mapping[FlagKind, str] = {
+    "slow-boots": "slow boots",
+    "two-humped": "two groups of boots",
+    "serial": "dependence between blocks",
+    "together": "dependence between blocks",
+    "seldom": "events that few boots have",
+}
+"""Flags that show what means hide, with what each shows."""
 
 OF_ARM = ("together",)
 """Flags of all metrics of an arm at once."""
@@ -65,6 +75,9 @@ LABELS: Mapping[ResourceName, str] = {
     "work": "work",
 }
 """What a resource is called in sentences, tables, and above its bar."""
+
+NO_BREAK = "\u00a0"
+"""A space at which lines do not break."""
 
 WIDEST = 64.0
 """The largest factor on the axis of the bars."""
@@ -149,9 +162,9 @@ def answer_lines(
         f"{marked(arm, emulated[arm])}: {sentence}"
         for arm, sentence in arm_sentences(comparison).items()
     ]
-    lines = _wrapped(f"{heading}:", width)
+    lines = wrapped(f"{heading}:", width)
     for number, sentence in enumerate(sentences):
-        own, rest = _wrapped(sentence, width), len(sentences) - number
+        own, rest = wrapped(sentence, width), len(sentences) - number
         # The last line is kept for the arms that find no room.
         if most is not None and len(lines) + len(own) > most - (rest > 1):
             return [*lines, f"{counted(rest, 'more arm' if number else 'arm')}: see the report."]
@@ -159,10 +172,13 @@ def answer_lines(
     return lines
 
 
-def _wrapped(text: str, width: int | None) -> list[str]:
+def wrapped(text: str, width: int | None) -> list[str]:
+    """Return a text as lines of at most ``width`` characters; one line without a width."""
     if width is None:
         return [text]
-    return textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
+    kept = QUANTITY.sub(lambda quantity: quantity[0].replace(" ", NO_BREAK), text)
+    lines = textwrap.wrap(kept, width, subsequent_indent="  ", break_on_hyphens=False)
+    return [line.replace(NO_BREAK, " ") for line in lines]
 
 
 def arm_lines(comparison: Comparison, looks: Mapping[str, ArmStyle]) -> tuple[ArmLine, ...]:
@@ -215,9 +231,10 @@ def arm_sentences(comparison: Comparison) -> dict[str, str]:
     for cost in comparison.resources:
         costs.setdefault(cost.arm, []).append(cost)
     heading = count_words([lead(comparison)])
+    gaps = gaps_of(comparison)
     for brief in (False, True):
         found = {
-            verdict.arm: _sentence(comparison, verdict.arm, costs.get(verdict.arm, []), brief)
+            verdict.arm: _sentence(comparison, verdict.arm, costs.get(verdict.arm, []), gaps, brief)
             for verdict in verdicts
         }
         if heading + count_words(found.values()) <= MOST_WORDS:
@@ -225,10 +242,21 @@ def arm_sentences(comparison: Comparison) -> dict[str, str]:
     return found
 
 
-def _sentence(comparison: Comparison, arm: str, costs: Sequence[ResourceCost], brief: bool) -> str:
+def _sentence(
+    comparison: Comparison,
+    arm: str,
+    costs: Sequence[ResourceCost],
+    gaps: Gaps,
+    brief: bool,
+) -> str:
     if not costs:
         return "No headline metric was measured in blocks that it shares with the baseline."
-    sentences = resource_sentences(costs, brief=brief)
+    lacking = {
+        cost.resource: gaps_in_words(_own_gaps(cost, gaps), comparison.blocks, brief=brief)
+        for cost in costs
+        if cost.finding == "preliminary"
+    }
+    sentences = resource_sentences(costs, lacking, brief=brief)
     slow = [cost for cost in costs if cost.interval is not None and _has_slow_boots(cost)]
     if slow and brief:
         sentences.append(f"Slow boots: {names_in_words(slow)}.")
@@ -247,11 +275,23 @@ def _has_slow_boots(cost: ResourceCost) -> bool:
     return any(f.kind == "slow-boots" for e in cost.effects if e.scale == "ratio" for f in e.flags)
 
 
-def resource_sentences(costs: Sequence[ResourceCost], *, brief: bool = False) -> list[str]:
+def _own_gaps(cost: ResourceCost, gaps: Gaps) -> list[Gap]:
+    """Return the gaps of the metrics in a mean."""
+    ratios = [effect for effect in cost.effects if effect.scale == "ratio"]
+    return [gap for effect in ratios for gap in gaps.get((effect.arm, effect.key), ())]
+
+
+def resource_sentences(
+    costs: Sequence[ResourceCost],
+    lacking: Mapping[ResourceName, str] | None = None,
+    *,
+    brief: bool = False,
+) -> list[str]:
     """Return what the costs of one arm show, in sentences.
 
     Args:
         costs: Its costs by resource.
+        lacking: Why a resource has fewer blocks than ran.
         brief: Whether numbers that the bars show are left out.
     """
     few = [cost for cost in costs if cost.finding == "preliminary"]
@@ -261,11 +301,21 @@ def resource_sentences(costs: Sequence[ResourceCost], *, brief: bool = False) ->
     if brief:
         typical, worst = [*typical, *worst], []
     found = [_clauses(typical, brief), *([] if brief else _advice(typical)), _clauses(worst, brief)]
-    if few:
-        each, so_many = few[0].each, min(cost.blocks for cost in few)
-        what = "" if len(few) == len(costs) else f" on {names_in_words(few)}"
-        needed = least_blocks(LEVEL)
-        found.append(f"too few {each}s for a verdict{what} ({so_many} of the {needed} needed)")
+    alike: dict[tuple[int, str], list[ResourceCost]] = {}
+    for cost in few:
+        why = (lacking or {}).get(cost.resource, "")
+        alike.setdefault((cost.blocks, why), []).append(cost)
+    for (so_many, why), own in alike.items():
+        if brief and why:
+            found.append(f"no verdict: {names_in_words(own)} ({why})")
+            continue
+        what = "" if len(own) == len(costs) else f" on {names_in_words(own)}"
+        counts = f"{so_many} of the {least_blocks(LEVEL)} needed"
+        text = f"too few {own[0].each}s for a verdict{what} ({counts})"
+        found.append(f"{text}: {why}" if why else text)
+    if so_far := [cost for cost in few if cost.averaged and not brief]:
+        sizes = [f"{label_of(cost)} {size_in_words(cost.cost)}" for cost in so_far]
+        found.append(f"so far: {', '.join(sizes)}")
     return [f"{capital(text)}." for text in found if text]
 
 
@@ -333,11 +383,6 @@ def _without_ratio(cost: ResourceCost) -> str:
     return f"{name} undecided"
 
 
-def metric_of(effect: Effect) -> str:
-    """Return an effect's workload and metric."""
-    return legible(f"{effect.key.workload}/{effect.key.metric}")
-
-
 def label_of(cost: ResourceCost) -> str:
     """Return the name of a cost's resource; "cache" if its arrays reach no other memory."""
     return "cache" if cost.cache else LABELS[cost.resource]
@@ -391,10 +436,19 @@ def size_in_words(cost: float) -> str:
 
 
 def range_in_words(cost: ResourceCost) -> str:
-    """Return a cost's interval, such as ``+3 % to +12 %``; empty without one."""
+    """Return a cost's interval, such as ``+3 % to +12 %``; empty without one.
+
+    Both ends are factors if one is: ``1.45× to 5.7×``.
+    """
     if cost.interval is None:
         return ""
-    return f"{size_in_words(cost.interval.low)} to {size_in_words(cost.interval.high)}"
+    ends = cost.interval.low, cost.interval.high
+    if all(0.5 < end < 2 for end in ends):
+        return " to ".join(size_in_words(end) for end in ends)
+    # Near 1 a third digit keeps what the percentage would show.
+    return " to ".join(
+        f"{format_number(end, 3)}×" if 1 <= end < 2 else _factor(end) for end in ends
+    )
 
 
 class CostAxis:
@@ -489,6 +543,16 @@ def finding_notes(comparison: Comparison) -> tuple[str, ...]:
         for arm, found in hidden.items()
         if found
     )
+
+
+def hidden_kinds(comparison: Comparison) -> dict[str, tuple[str, ...]]:
+    """Return what means hide, in words, of each arm of which they hide something."""
+    found: dict[str, dict[str, None]] = {}
+    for effect in comparison.headlines:
+        for flag in effect.flags:
+            if flag.kind in HIDDEN:
+                found.setdefault(legible(effect.arm), {})[HIDDEN[flag.kind]] = None
+    return {arm: tuple(kinds) for arm, kinds in found.items()}
 
 
 def _hidden(comparison: Comparison, effects: Sequence[Effect]) -> list[str]:

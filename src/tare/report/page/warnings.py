@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -9,13 +10,41 @@ from tare.analysis.model import DECLARED, Comparison, RunData
 from tare.analysis.topics.kernels import different_kernels
 from tare.analysis.words import arms_ended, family_note, itself_notes, not_alike, shape_notes
 from tare.report.figures.svg import legible
-from tare.report.page.verdicts import finding_notes, metric_of
-from tare.report.page.words import EMULATED, joined, short
+from tare.report.page.missing_values import gaps_of, left_out_in_words
+from tare.report.page.verdicts import answer_lines, finding_notes, hidden_kinds, wrapped
+from tare.report.page.words import EMULATED, joined, metric_of, short
 
 LINE = 120
 """Characters of a warning's line."""
 
 MOST_NAMED = 3
+
+LEAST_ANSWER = 4
+"""Lines that warnings leave to an answer."""
+
+_CLAUSE_END = re.compile(r"[:;.] ")
+
+ACTIONS = (
+    (r"Only \d+ block", "Run at least 6 blocks (`tare run STUDY --blocks 6`)."),
+    (r"A smoke run", "For verdicts, run at least 6 blocks (`tare run STUDY --blocks 6`)."),
+    (r"No arm shares a block", "See “What failed, was withheld or skipped” for the reasons."),
+    (
+        r"The study has no A/A pair",
+        "Add a second arm of the baseline: `again: {twin-of: BASELINE}`.",
+    ),
+    (r".* (failed|withheld) cells? of \d+", "See “What failed, was withheld or skipped”."),
+    (
+        r".* measured cache (and memory )?bandwidth",
+        "To measure memory, give the machines more (`shape: {memory: …}`): three arrays of 4 times "
+        "the cache may take 30 % of it.",
+    ),
+    (r"The environment changed", "Compare the blocks before and after it under “Look closer”."),
+    (
+        r"The error level of",
+        "To compare several arms at once, use “Ranking: which one should I take?”.",
+    ),
+)
+"""What to do about a note, by how it begins."""
 
 
 class Warned(NamedTuple):
@@ -37,9 +66,31 @@ def warnings_of(comparison: Comparison, problems: Sequence[str] = ()) -> tuple[W
     found = [*_certain(comparison), *_other_warnings(comparison, problems)]
     unique = {warned.text: warned for warned in reversed(found)}
     return tuple(
-        Warned(short(each.line, LINE), legible(each.text), legible(each.action), each.worthless)
+        Warned(_one_line(each.line), legible(each.text), legible(each.action), each.worthless)
         for each in reversed(unique.values())
     )
+
+
+def _one_line(text: str) -> str:
+    """Return as many whole clauses of a text as fit on a line; cut if not one does."""
+    if len(text) <= LINE:
+        return legible(text)
+    ends = [match.start() for match in _CLAUSE_END.finditer(text) if match.start() < LINE]
+    return f"{legible(text[: ends[-1]])}." if ends else short(text, LINE)
+
+
+def ending_lines(comparison: Comparison, most: int, width: int | None = None) -> list[str]:
+    """Return the answer that a run ends with, after what makes it worthless.
+
+    Args:
+        comparison: The comparison.
+        most: The most lines.
+        width: The width of a line in characters; None: each sentence is one line.
+    """
+    worthless = [each.line for each in warnings_of(comparison) if each.worthless]
+    lines = [line for text in worthless for line in wrapped(f"Warning: {text}", width)]
+    lines = lines[: most - LEAST_ANSWER]
+    return [*lines, *answer_lines(comparison, most - len(lines), width)]
 
 
 def _certain(comparison: Comparison) -> Iterator[Warned]:
@@ -75,21 +126,24 @@ def _certain(comparison: Comparison) -> Iterator[Warned]:
     for text in not_alike(runs):
         yield Warned(text, text)
     for text in arms_ended(runs):
-        yield Warned(text, text, "See the logs under “What was lost”.")
+        yield Warned(text, text, "See the logs under “What failed, was withheld or skipped”.")
     for run in runs:
         if not run.complete:
             text = _partial(run)
             yield Warned(text, text, f"`tare resume {run.folder}` measures the rest.")
-    if notes := finding_notes(comparison):
+    yield from _left_out(comparison)
+    if hidden := hidden_kinds(comparison):
+        kinds = dict.fromkeys(kind for kinds in hidden.values() for kind in kinds)
         yield Warned(
-            f"Averages hide something in {len(notes)} of the arms, such as slow boots.",
-            " ".join(notes),
+            f"Averages of {joined(list(hidden))} hide {joined(list(kinds))}.",
+            " ".join(finding_notes(comparison)),
             "Open the metric under “Look closer” and compare its blocks.",
         )
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
     if arms := [arm for arm in comparison.arms if arm in emulated]:
+        whose = "Its" if len(arms) == 1 else "Their"
         yield Warned(
-            f"{EMULATED.capitalize()}: {joined(arms)}. Their costs are not hardware speed.",
+            f"{EMULATED.capitalize()}: {joined(arms)}. {whose} costs are not hardware speed.",
             f"{joined(arms)} {'executes' if len(arms) == 1 else 'execute'} the guest’s "
             "instructions in software. The figures show behaviour and relative instruction cost, "
             "not the speed of the hardware under a hypervisor.",
@@ -115,6 +169,29 @@ def _aa(comparison: Comparison) -> Iterator[Warned]:
     )
 
 
+def _left_out(comparison: Comparison) -> Iterator[Warned]:
+    """Yield a warning if workloads left out headline metrics in some blocks."""
+    gaps = [gap for found in gaps_of(comparison).values() for gap in found]
+    left_out = [gap for gap in gaps if gap.why == "left out"]
+    if not left_out:
+        return
+    metrics = list(dict.fromkeys(gap.metric for gap in left_out))
+    more = f" and {len(metrics) - MOST_NAMED} more" if len(metrics) > MOST_NAMED else ""
+    kinds = dict.fromkeys(_kind(comparison.runs, gap.workload) for gap in left_out)
+    commands = joined([f"`tare study {kind}`" for kind in kinds])
+    yield Warned(
+        f"Some blocks lack {', '.join(metrics[:MOST_NAMED])}{more}, left out by the workload.",
+        left_out_in_words(left_out, comparison.blocks),
+        f"See {commands} for when a metric is left out, and run more blocks.",
+    )
+
+
+def _kind(runs: Sequence[RunData], name: str) -> str:
+    """Return which workload a study's entry runs."""
+    entries = [(run.study.get("workloads") or {}).get(name) or {} for run in runs]
+    return next((str(entry["workload"]) for entry in entries if "workload" in entry), name)
+
+
 AA = ("The A/A pair failed", "Verdicts with and without the twin’s", "Verdicts with and without")
 """How notes about the A/A pair begin."""
 
@@ -122,9 +199,14 @@ AA = ("The A/A pair failed", "Verdicts with and without the twin’s", "Verdicts
 def _other_warnings(comparison: Comparison, problems: Iterable[str]) -> Iterator[Warned]:
     for text in comparison.notes:
         if not text.startswith(AA) and not text.lower().startswith(EMULATED):
-            yield Warned(text, text)
+            yield Warned(text, text, _action(text))
     for text in (*problems, *family_note(comparison)):
-        yield Warned(text, text)
+        yield Warned(text, text, _action(text))
+
+
+def _action(text: str) -> str:
+    """Return what to do about a note; empty if it only states a fact."""
+    return next((action for begin, action in ACTIONS if re.match(begin, text)), "")
 
 
 def _partial(run: RunData) -> str:

@@ -26,6 +26,9 @@ EMULATED = "emulated"
 
 NONE = "–"
 
+QUANTITY = re.compile(r"[±+−-]?\d[\d.,]* (?:%|[nµm]?s|min|h|[kMGT]?i?B)(?:/s)?(?!\w)")
+"""A number with its unit, which belong on one line."""
+
 
 class Part(NamedTuple):
     """What one section of the report is about: a workload with its parameters in a scenario."""
@@ -128,6 +131,11 @@ def _varying(given: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
 def metric_name(metric: str) -> str:
     """Return a metric's name for reading: ``duration-p99.9`` becomes ``duration p99.9``."""
     return legible(metric.replace("-", " ").replace("_", " "))
+
+
+def metric_of(effect: Effect) -> str:
+    """Return an effect's workload and metric: ``tick/slowdown``."""
+    return legible(f"{effect.key.workload}/{effect.key.metric}")
 
 
 def short(text: str, most: int) -> str:

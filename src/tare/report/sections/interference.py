@@ -55,7 +55,7 @@ def _lead(effects: Sequence[NeighbourEffect]) -> str:
     few = _few_blocks_text(effects)
     sure = [effect for effect in effects if effect.decided or few]
     if not sure:
-        return "No slowdown differs from 1×, corrected for all slowdowns of an arm."
+        return "No slowdown was detected, corrected for all slowdowns of an arm."
     worst = max(sure, key=lambda effect: effect.slowdown)
     whose = marked(worst.arm, worst.emulated)
     opening = f"Preliminary ({few}): the largest slowdown so far" if few else "The largest slowdown"
@@ -108,8 +108,8 @@ def neighbours_answer(effects: Sequence[NeighbourEffect]) -> str:
         sizes = "; ".join(filter(None, (largest, none)))
         return f"Neighbours, preliminary ({few}): {sizes}."
     if not costs:
-        return f"Neighbours: no slowdown of {joined(spared)} differs from 1×."
-    rest = f"; no slowdown differs from 1× in {joined(spared)}" if spared else ""
+        return f"Neighbours: no slowdown was detected in {joined(spared)}."
+    rest = f"; none was detected in {joined(spared)}" if spared else ""
     # The largest of several estimates is not a bound, and is not stated as one.
     return f"Neighbours: the largest slowdown measured is {joined(costs)}{rest}."
 

@@ -9,8 +9,8 @@ from tare.report.figures.overhead import overhead_figure, overview, shading_note
 from tare.report.figures.svg import legible
 from tare.report.page.data import ReportData
 from tare.report.page.tables import Column, Table
-from tare.report.page.verdicts import ArmLine, arm_lines, label_of, lead, metric_of
-from tare.report.page.words import NONE, counted, marked, ratio, ratio_interval
+from tare.report.page.verdicts import ArmLine, arm_lines, label_of, lead
+from tare.report.page.words import NONE, counted, marked, metric_of, ratio, ratio_interval
 from tare.report.sections.contract import Section, SectionData
 from tare.report.sections.results import effects_table
 
@@ -63,11 +63,13 @@ def _no_lead(comparison: Comparison) -> str:
 
 def _bars_note(comparison: Comparison) -> str:
     level = f"{100 * comparison.confidence:.4g} %"
-    return (
-        f"Cost is time for the same work: right of the line is slower. A mark is the geometric "
-        f"mean over a resource’s metrics, a bar its interval; all bars together hold with {level} "
-        "confidence."
+    about = (
+        "Cost is time for the same work: right of the line is slower. A mark is the geometric mean "
+        "over a resource’s metrics"
     )
+    if all(cost.interval is None for cost in comparison.resources):
+        return f"{about} so far; with so few blocks it has no interval."
+    return f"{about}, a bar its interval; all bars together hold with {level} confidence."
 
 
 def resources_table(comparison: Comparison) -> Table[ResourceCost]:

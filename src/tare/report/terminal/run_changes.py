@@ -84,7 +84,7 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
     for doubt in doubts_of(before, after):
         console.print(Text(f"Note: {doubt}", "yellow"), soft_wrap=True)
     console.print(Text(f"{change_heading(before, after)}:", style="bold"), soft_wrap=True)
-    for line in change_lines(found, before):
+    for line in change_lines(found, before, after):
         console.print(Text(f"{legible(line.arm)}: {line.sentence}"), soft_wrap=True)
     print_table(
         console,
