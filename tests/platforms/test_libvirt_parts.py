@@ -32,6 +32,7 @@ from tare.platforms.libvirt.domain import (
 from tare.platforms.libvirt.options import PERIOD_US, LibvirtOptions
 from tare.platforms.libvirt.platform import Libvirt
 from tare.platforms.linux.network import Link
+from tare.platforms.machine import SUBJECT
 from tare.platforms.qemu.unmet_settings import lacking_switches
 
 FILES = Files(Path("/k"), Path("/i"), Path("/a.sock"), Path("/c.sock"), disk=Path("/d&<.img"))
@@ -77,7 +78,15 @@ def test_a_domain_says_what_was_asked_for(
     shape = Shape(len(pins), 256 << 20)
     link = Link("tap", "10.1.2.3", 24, interface="tare-tap")
     text = domain_xml(
-        wanted, "tare-x", "id", shape, FILES, append=["quiet", word], pins=pins, link=link
+        wanted,
+        "tare-x",
+        "id",
+        shape,
+        FILES,
+        append=["quiet", word],
+        pins=pins,
+        link=link,
+        tuning=wanted.cpu_tuning(SUBJECT, 2),
     )
     domain = ET.fromstring(text)
     assert domain.get("type") == {"tcg": "qemu", "kvm": "kvm"}[wanted.accelerator]
@@ -130,6 +139,10 @@ def test_a_domain_says_what_was_asked_for(
         ({"uri": "qemu+ssh://far/system"}, "uri"),
         ({"shares": 1}, "shares"),
         ({"cap": 0.001}, "cap"),
+        ({"shares": 512, "scheduling": {"weight": 50}}, "`shares` or `scheduling: {weight}`"),
+        ({"cap": 0.5, "neighbour_scheduling": {"cap": 0.5}}, "`cap` or `scheduling: {cap}`"),
+        ({"scheduling": {"nice": 3}}, "libvirt knows no nice"),
+        ({"scheduling": {"slice": "3ms"}}, "libvirt knows no slice"),
     ],
 )
 def test_incompatible_settings_are_refused(settings: dict[str, Any], words: str) -> None:

@@ -66,13 +66,24 @@ class Daemon:
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
+    with serving_daemon() as running:
+        yield running
+
+
+@contextlib.contextmanager
+def serving_daemon(configured: str = CONFIGURED) -> Iterator[Daemon]:
+    """Hold a daemon of the test's own.
+
+    Args:
+        configured: The configuration of its QEMU driver.
+    """
     pytest.importorskip("libvirt")
     if not Path(LIBVIRTD).exists():
         pytest.skip("there is no libvirtd: apt-get install libvirt-daemon-system")
     # Its name is short, for sockets' names are; pytest's are not.
     with tempfile.TemporaryDirectory(prefix="lvd-") as named:
         folder = Path(named)
-        (folder / "qemu.conf").write_text(CONFIGURED)
+        (folder / "qemu.conf").write_text(configured)
         (folder / "libvirtd.conf").write_text(SERVED.format(folder=folder))
         call = ["unshare", "--mount", "sh", "-ec", ALONE, "sh", str(folder), LIBVIRTD]
         with (folder / "log").open("wb") as log:

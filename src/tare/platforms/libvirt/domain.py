@@ -6,12 +6,14 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from tare.platforms.contract import Shape
-from tare.platforms.libvirt.options import CPU_MODES, PERIOD_US, LibvirtOptions
+from tare.platforms.libvirt.options import CPU_MODES, LibvirtOptions
 from tare.platforms.network import Link
 from tare.platforms.qemu.command import PORT
 from tare.platforms.qemu.features import wanted
+from tare.platforms.scheduling import DEFAULT_PRIORITY, NOTHING, Scheduling
 
 QEMU_WORDS = "http://libvirt.org/schemas/domain/qemu/1.0"
 """The namespace of QEMU's own arguments (libvirt.org, "QEMU command-line passthrough")."""
@@ -56,6 +58,8 @@ def domain_xml(
     emulator: Sequence[int] = (),
     disk_thread: Sequence[int] = (),
     link: Link | None = None,
+    tuning: Mapping[str, int] = MappingProxyType({}),
+    scheduling: Scheduling = NOTHING,
 ) -> str:
     """Return a domain's XML.
 
@@ -71,6 +75,8 @@ def domain_xml(
         emulator: The host CPUs of QEMU's other threads; empty: anywhere.
         disk_thread: Those of the disk's own thread; empty: anywhere.
         link: What its network interface is connected to; None: it has none.
+        tuning: Its CPU shares and quotas, by libvirt's names.
+        scheduling: How its vCPUs are scheduled; its policy counts here.
     """
     domain = ET.Element("domain", type=options.domain_type)
     _text(domain, "name", name)
@@ -84,7 +90,7 @@ def domain_xml(
     _text(domain, "vcpu", str(shape.vcpus), placement="static", **kept)
     if options.iothread:
         _text(domain, "iothreads", "1")
-    _tune(domain, options, pins, emulator, disk_thread)
+    _tune(domain, tuning, pins, emulator, disk_thread, _vcpu_policy(scheduling, shape.vcpus))
     if options.numa_node is not None:
         _add(_add(domain, "numatune"), "memory", mode="strict", nodeset=str(options.numa_node))
     system = _add(domain, "os")
@@ -110,25 +116,33 @@ def domain_xml(
 
 def _tune(
     domain: ET.Element,
-    options: LibvirtOptions,
+    tuning: Mapping[str, int],
     pins: Sequence[int],
     emulator: Sequence[int],
     disk_thread: Sequence[int],
+    policy: Mapping[str, str],
 ) -> None:
     tune = ET.Element("cputune")
-    if options.shares is not None:
-        _text(tune, "shares", str(options.shares))
-    if options.quota_us is not None:
-        _text(tune, "period", str(PERIOD_US))
-        _text(tune, "quota", str(options.quota_us))
+    for name, value in tuning.items():
+        _text(tune, name, str(value))
     for number, cpu in enumerate(pins):
         _add(tune, "vcpupin", vcpu=str(number), cpuset=str(cpu))
     if emulator:
         _add(tune, "emulatorpin", cpuset=",".join(map(str, emulator)))
     if disk_thread:
         _add(tune, "iothreadpin", iothread="1", cpuset=",".join(map(str, disk_thread)))
+    if policy:
+        _add(tune, "vcpusched", **policy)
     if len(tune):
         domain.append(tune)
+
+
+def _vcpu_policy(wanted: Scheduling, vcpus: int) -> dict[str, str]:
+    """Return the attributes of ``vcpusched``; empty for the usual policy."""
+    if wanted.policy in (None, "other"):
+        return {}
+    priority = {"priority": str(wanted.priority or DEFAULT_PRIORITY)} if wanted.realtime else {}
+    return {"vcpus": f"0-{vcpus - 1}", "scheduler": str(wanted.policy), **priority}
 
 
 def _processor(domain: ET.Element, options: LibvirtOptions, vcpus: int) -> None:

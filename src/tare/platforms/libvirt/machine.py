@@ -27,6 +27,7 @@ from tare.platforms.linux.console import Console
 from tare.platforms.linux.disk import OwnDisk
 from tare.platforms.linux.process_cost import vcpu_cost
 from tare.platforms.linux.process_machine import any_stopped
+from tare.platforms.linux.scheduling import Scheduled
 from tare.platforms.linux.sockets import reached
 from tare.platforms.qemu.disk import require_bus
 from tare.platforms.qemu.features import wanted
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 _DISK_THREAD = re.compile("IO iothread1")
 """How QEMU names the thread that libvirt calls ``iothread1``."""
+REPORTED_TUNING = {"shares": "cpu_shares", "period": "vcpu_period", "quota": "vcpu_quota"}
+"""What ``virDomainGetSchedulerParameters`` calls the elements of ``cputune``; others alike."""
 GONE_S = 3.0
 POWER_OFF_S = 3.0
 
@@ -54,6 +57,8 @@ class LibvirtMachine(Machine):
         connection: The way to libvirt, the machine's own.
         disk: The disk of its own, if it has one.
         shape: Its size.
+        tuning: Its CPU shares and quotas, by libvirt's names in XML.
+        scheduled: How the host's scheduler is to treat its vCPUs.
         polling: How the host polls for its vCPUs, if that was asked for.
         held: What is given back when it has stopped.
     """
@@ -67,12 +72,16 @@ class LibvirtMachine(Machine):
         connection: Connection,
         disk: OwnDisk | None,
         shape: Shape,
+        tuning: Mapping[str, int],
+        scheduled: Scheduled,
         polling: Mapping[str, Any],
         held: AsyncExitStack,
     ) -> None:
         self.name = name
         self._shape = shape
         self._polling = polling
+        self._tuning = tuning
+        self._scheduler = scheduled
         self.agent: AgentClient
         self.died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
         self.applied: Mapping[str, Any] = {}
@@ -170,20 +179,19 @@ class LibvirtMachine(Machine):
         raise MachineFault(f"{self.name}: QEMU has no thread for the disk")
 
     async def _scheduled(self) -> dict[str, Any]:
-        wanted = {
-            "cpu_shares": self._options.shares,
-            "vcpu_quota": self._options.quota_us,
-        }
-        asked = {key: value for key, value in wanted.items() if value is not None}
-        if not asked:
-            return {}
+        """Return how its vCPUs are scheduled, by the kernel and by libvirt; raises if otherwise."""
+        assert self._carrier is not None
+        proof = dict(await self._scheduler.prove(self._carrier.vcpus, self._carrier.pid))
+        if not self._tuning:
+            return proof
         reported = await self._libvirt.scheduling(self._uuid)
-        for key, value in asked.items():
-            if reported.get(key) != value:
+        for key, value in self._tuning.items():
+            found = reported.get(REPORTED_TUNING.get(key, key))
+            if found != value:
                 raise MachineFault(
-                    f"{self.name}: {key} was set to {value}, but libvirt says {reported.get(key)}"
+                    f"{self.name}: {key} was set to {value}, but libvirt says {found}"
                 )
-        return {"scheduling": {"libvirt": reported}}
+        return {**proof, "scheduling": {**proof.get("scheduling", {}), "libvirt": reported}}
 
     async def _featured(self) -> dict[str, Any]:
         asked = wanted(self._options.cpu_features)

@@ -7,16 +7,22 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from tare.platforms.linux.cpu_groups import quota_of, shares_of, weight_of
+from tare.platforms.linux.scheduling import LinuxOptions
 from tare.platforms.linux.thread_cpus import EmulatorCpus, cpus_in_words, listed_cpus, other_cpus
 from tare.platforms.qemu.disk_options import AttachedDisk
 from tare.platforms.qemu.features import CpuFeatures
 from tare.platforms.qemu.options import HugePageSize, QemuOptions
+from tare.platforms.scheduled_options import refused, subject_scheduling
+from tare.platforms.scheduling import Scheduling
 from tare.study.model.forms import WORD, Form
 from tare.units import Duration, format_duration, format_size
 
 CPU_MODES = ("host-passthrough", "host-model", "maximum")
 PERIOD_US = 100_000
 """The period of a cap, in microseconds: libvirt's default."""
+KNOBS = frozenset({"policy", "fifo", "weight", "cap"})
+UNKNOWN = ("nice", "slice", "reservation")
 LEAST_QUOTA_US = 1000
 """The least quota that libvirt takes (libvirt.org, "CPU Tuning")."""
 
@@ -26,7 +32,7 @@ _URI = Form(
 )
 
 
-class LibvirtOptions(AttachedDisk):
+class LibvirtOptions(AttachedDisk, LinuxOptions):
     """Options of the platform ``libvirt``."""
 
     uri: Annotated[str, _URI] = Field(
@@ -79,14 +85,18 @@ class LibvirtOptions(AttachedDisk):
         ge=2,
         le=262144,
         description="The domain's CPU weight among the host's control groups, in libvirt's units "
-        "(`shares`).",
+        "(`shares`). `scheduling: {weight}` has the same meaning in both versions of control groups.",
     )
     cap: float | None = Field(
         default=None,
         ge=LEAST_QUOTA_US / PERIOD_US,
         le=1.0,
         description="CPU limit of each vCPU in each 100 ms, as a share of one CPU: 0.5 is half a "
-        "CPU.",
+        "CPU. `scheduling: {cap}` limits the whole domain.",
+    )
+    scheduling: Scheduling = subject_scheduling(
+        "How the subject is scheduled next to others, in libvirt's words (`cputune`): policy "
+        "(`vcpusched`), weight (`shares`) and cap (`global_quota`); see `scheduling` below."
     )
     hugepages: bool = Field(
         default=False, description="Back the guest's memory with reserved huge pages of the host."
@@ -114,6 +124,19 @@ class LibvirtOptions(AttachedDisk):
         description="Additional QEMU arguments, one list item for each word (`qemu:commandline`). "
         "Tare does not interpret them, and the report lists them.",
     )
+
+    @classmethod
+    def within(cls, wanted: Scheduling) -> Scheduling:
+        """Refuse what libvirt does not know, or no Linux kernel takes."""
+        return super().within(refused(wanted, UNKNOWN, "libvirt knows"))
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> Self:
+        both = {**self.scheduling.given, **self.neighbour_scheduling.given}
+        for own, value, knob in (("shares", self.shares, "weight"), ("cap", self.cap, "cap")):
+            if value is not None and knob in both:
+                raise ValueError(f"give `{own}` or `scheduling: {{{knob}}}`, not both")
+        return self
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
@@ -169,15 +192,29 @@ class LibvirtOptions(AttachedDisk):
         """The options that ask for CPUs of the host which no pinned vCPU of the machine has."""
         return other_cpus(emulator_cpus=self.emulator_cpus, iothread_cpus=self.iothread_cpus)
 
-    @property
-    def quota_us(self) -> int | None:
-        """The cap as libvirt takes it, in microseconds of each period."""
-        return None if self.cap is None else round(self.cap * PERIOD_US)
+    def cpu_tuning(self, role: str, version: int) -> dict[str, int]:
+        """Return the CPU shares and quotas of a role's domain, by libvirt's names in XML.
+
+        Args:
+            role: The machine's role.
+            version: The version of the control groups that have the ``cpu`` controller: shares
+                are another number in each.
+        """
+        wanted = self.scheduling_of(role)
+        weight = shares_of(wanted) if version == 1 else weight_of(wanted)
+        shares = self.shares if weight is None else weight
+        tuning = {} if shares is None else {"shares": shares}
+        if self.cap is not None:
+            tuning |= {"period": PERIOD_US, "quota": round(self.cap * PERIOD_US)}
+        if (whole := quota_of(wanted)) is not None:
+            tuning |= {"global_period": whole[1], "global_quota": whole[0]}
+        return tuning
 
     def words(self) -> tuple[str, ...]:
         """Return the words that reports add to an arm's description."""
         size = "" if self.hugepage_size is None else f" of {format_size(self.hugepage_size)}"
         notes = {
+            **dict.fromkeys(self.scheduling_words, True),
             f"machine {self.machine}": self.machine != "q35",
             f"network card {self.nic}": self.nic != "auto",
             f"CPU {self.cpu}": self.cpu is not None,

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import urlsplit
 
 from tare.errors import InputError, MachineFault, TareError
 from tare.hosts.contract import Host
@@ -41,11 +42,14 @@ from tare.platforms.contract import (
 from tare.platforms.libvirt.connection import Connection, forwarded_uri, load
 from tare.platforms.libvirt.domain import Files, domain_xml
 from tare.platforms.libvirt.machine import LibvirtMachine
-from tare.platforms.libvirt.options import LibvirtOptions
+from tare.platforms.libvirt.options import KNOBS, LibvirtOptions
 from tare.platforms.linux.backed_disk import VOLUME, backed_disk, backing_writes, volume_of
 from tare.platforms.linux.booting import image_for, prepared_by
+from tare.platforms.linux.cgroups import cgroup_mounts
+from tare.platforms.linux.cpu_groups import version_of
 from tare.platforms.linux.disk import LABEL
 from tare.platforms.linux.process_machine import owned_directory
+from tare.platforms.linux.scheduling import Scheduled, linux_knobs
 from tare.platforms.linux.writes import FOLDER, NETWORK, SETTINGS
 from tare.platforms.qemu.argument_safety import passed_on
 from tare.platforms.qemu.command import kernel_arguments
@@ -61,6 +65,13 @@ WITHHELD = (
     "snapshotted, saved, dumped, backed up, migrated, ballooned or run by another QEMU, or if more "
     "of its QEMU was swapped out"
 )
+MISSING_KNOBS = {
+    "nice": "libvirt gives each domain a control group, in which nice has no effect on others; "
+    "use weight",
+    "slice": "libvirt does not set the kernel's time slice",
+    "reservation": "libvirt has shares (weight), and no reservation",
+}
+SESSION = "/session"
 MAX_VCPUS = 255
 MIN_MEMORY = 96 << 20
 COPY_S = 300.0
@@ -168,11 +179,13 @@ class Libvirt(Platform[LibvirtOptions]):
                 min_memory=MIN_MEMORY,
                 devices=frozenset({"paravirtual", "emulated"}),
                 notes=(
-                    "shares and caps are libvirt's own options (`shares`, `cap`), and need the CPU "
-                    "control group that libvirt manages",
+                    "weight, cap and policy are set by libvirt (`cputune`): shares and quota of "
+                    "the whole domain, and the policy of its vCPUs",
                     WITHHELD,
                     *(() if kvm else ("the processor is emulated in software",)),
                 ),
+                knobs=KNOBS,
+                missing_knobs=MISSING_KNOBS,
                 disk=frozenset({options.bus}),
                 toolbox=frozenset({"disk"}),
             ),
@@ -228,6 +241,7 @@ class Libvirt(Platform[LibvirtOptions]):
                 versions |= await connection.versions()
                 await connection.capabilities(options.machine, options.domain_type)
                 carrier = carrier_of(context.host, await connection.host_cpus())
+            able = await scheduled_here(context, options, able)
         except TareError as error:
             return refused(error.message, error.hint, sure=isinstance(error, InputError))
         if problem := lacking_places(context.host, options):
@@ -287,6 +301,11 @@ class Libvirt(Platform[LibvirtOptions]):
                 thread = (
                     emulator_cpus(chosen, cpus, online, option=name, housekeeping=kept) or online
                 )
+            wanted = options.scheduling_of(spec.role)
+            scheduled = Scheduled(context, spec.name, wanted)
+            await scheduled.hold(held, realtime=False, group=False)
+            version = version_of(await cgroup_mounts(host))
+            tuning = options.cpu_tuning(spec.role, version)
             xml = domain_xml(
                 options,
                 spec.name,
@@ -299,6 +318,8 @@ class Libvirt(Platform[LibvirtOptions]):
                 emulator=others,
                 disk_thread=thread if options.iothread else (),
                 link=link,
+                tuning=tuning,
+                scheduling=wanted,
             )
             connection = await held.enter_async_context(connected(host, options.uri))
             domain = DomainResource(connection, options.uri, spec.name, uuid, xml)
@@ -311,6 +332,8 @@ class Libvirt(Platform[LibvirtOptions]):
                 connection,
                 disk,
                 spec.shape,
+                tuning,
+                scheduled,
                 polling,
                 held.pop_all(),
             )
@@ -346,6 +369,17 @@ def carrier_of(host: Host, cpus: HostCpus) -> Carrier | None:
         sockets=len(set(cpus.packages.values())),
         is_host=True,
     )
+
+
+async def scheduled_here(
+    context: Context, options: LibvirtOptions, able: Capabilities
+) -> Capabilities:
+    """Return capabilities with the knobs that the host's kernel lets libvirt turn."""
+    if urlsplit(options.uri).path == SESSION:
+        lacking = dict.fromkeys(KNOBS, "libvirt's session daemon has no rights to schedule")
+        return replace(able, knobs=frozenset(), missing_knobs={**lacking, **MISSING_KNOBS})
+    offered, lacking = await linux_knobs(context)
+    return replace(able, knobs=offered & KNOBS, missing_knobs={**lacking, **MISSING_KNOBS})
 
 
 async def _files(host: Host, prepared: Prepared, spec: MachineSpec, disk: Path | None) -> Files:
