@@ -4,8 +4,8 @@ usage: kata_played.py STATE [WORD...]
 
 It refuses what ctr refuses (cmd/ctr/commands/run/run.go) and what Kata refuses of a bundle. There
 is no guest: the agent runs as a process on as many CPUs as the configuration has vCPUs, and sees
-its memory in /proc/meminfo. The process above it plays QEMU and has threads with the names of
-QEMU's vCPUs.
+its memory in /proc/meminfo and the interface of the container's network namespace. The process
+above it plays QEMU and has threads with the names of QEMU's vCPUs.
 """
 
 from __future__ import annotations
@@ -66,9 +66,22 @@ def play_machine(container: dict[str, Any], vcpus: int, memory: int, folder: Pat
     args = container["process"]["args"]
     program = Path(container["root"]["path"]) / args[0].lstrip("/")
     bind = ["unshare", "-m", "sh", "-c", 'mount --bind "$0" /proc/meminfo && exec "$@"', str(seen)]
-    agent = subprocess.Popen([*bind, str(program), *args[1:]], preexec_fn=confine)
+    argv = [*joined(container), *bind, str(program), *args[1:]]
+    agent = subprocess.Popen(argv, preexec_fn=confine, env={**os.environ, **environment(container)})
     start_vcpus([f"CPU {number}/KVM" for number in range(vcpus)], {})
     os._exit(agent.wait())
+
+
+def joined(container: dict[str, Any]) -> list[str]:
+    """Return what comes before a command that is to have the container's network interface."""
+    (kind,) = (each for each in container["linux"]["namespaces"] if each["type"] == "network")
+    return ["ip", "netns", "exec", Path(kind["path"]).name] if "path" in kind else []
+
+
+def environment(container: dict[str, Any]) -> dict[str, str]:
+    """Return the agent's variables."""
+    given = [str(each).split("=", 1) for each in container["process"]["env"]]
+    return {name: value for name, value in given if name != "PATH"}
 
 
 def run(state: Path, words: list[str]) -> int:

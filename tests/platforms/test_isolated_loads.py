@@ -258,11 +258,12 @@ def words_of(
     study: str, arms: str, there: There, networks: GuestNetworks, folder: Path, **changes: str
 ) -> list[str]:
     """Return the words of a run of a shipped study on arms of one product alone."""
-    kind = arms.partition(",")[0]
+    baseline = arms.partition(",")[0]
+    kind = baseline.removesuffix("-em")
     hosts = folder / "hosts.yaml"
     arm = {**there.arm, "callback": networks.callback}
     hosts.write_text(yaml.safe_dump({"hypervisors": {kind: arm}}))
-    keys = {"baseline": kind, **{f"workloads.{key}": value for key, value in changes.items()}}
+    keys = {"baseline": baseline, **{f"workloads.{key}": value for key, value in changes.items()}}
     return [
         *("run", study, "--hosts", str(hosts), "--out", str(folder / "out")),
         *("--arm", arms, "--blocks", "1"),
@@ -376,13 +377,15 @@ async def hadoops_toolbox() -> Path:
 
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(shutil.which("mvn") is None, reason="Maven fetches Hadoop")
+@pytest.mark.parametrize("devices", ["paravirtual", "emulated"])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_cluster_on_an_isolated_network(tmp_path: Path, kind: str) -> None:
+async def test_a_cluster_on_an_isolated_network(tmp_path: Path, kind: str, devices: str) -> None:
+    arm = kind if devices == "paravirtual" else f"{kind}-em"
     out, state, scratch = tmp_path / "out", str(tmp_path / "state"), tmp_path / "scratch"
     scratch.mkdir()
     networks = GuestNetworks(await hadoops_toolbox(), scratch)
     async with simulated(kind, tmp_path, networks) as there:
-        words = words_of("mapreduce-smoke", kind, there, networks, tmp_path, **DFSIO)
+        words = words_of("mapreduce-smoke", arm, there, networks, tmp_path, **DFSIO)
         words += ["--scenario", "one-slave", "--workload", "dfsio"]
         status, output = await tare_within(CLUSTER_S, *words, XDG_STATE_HOME=state)
         assert status == 0, output
@@ -394,18 +397,21 @@ async def test_a_cluster_on_an_isolated_network(tmp_path: Path, kind: str) -> No
     assert cell["status"] == "ok", cell["reason"]
 
 
-async def test_a_load_balancer_behind_a_link_of_an_isolated_network(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["proxmox", "ovirt"])
+async def test_a_load_balancer_behind_a_link_of_an_isolated_network(
+    tmp_path: Path, kind: str
+) -> None:
     networks = GuestNetworks(await load_balancers_toolbox())
     changes = {key.replace("proxy.", "proxy-linked."): value for key, value in PROXY.items()}
     short = {"duration": "1s", "warmup": "200ms", "most-connections": "64"}
     changes |= {f"proxy-linked.{key}": value for key, value in short.items()}
-    async with simulated("proxmox", tmp_path, networks) as there:
-        words = words_of("load-balancer", "proxmox", there, networks, tmp_path, **changes)
+    async with simulated(kind, tmp_path, networks) as there:
+        words = words_of("load-balancer", kind, there, networks, tmp_path, **changes)
         words += ["--scenario", "linked", "--workload", "proxy-linked"]
         status, output = await tare_within(RUN_S, *words, XDG_STATE_HOME=str(tmp_path / "state"))
         assert status == 0, output
     events = events_in(tmp_path / "out")
-    require_networks("proxmox", events, networks, there.models, ("subject", "peer", "origin"), 1)
+    require_networks(kind, events, networks, there.models, ("subject", "peer", "origin"), 1)
     (cell,) = (each for each in events if each["type"] == "cell_finished")
     require_load(cell, events)
     link = {"bits_per_s": 1e9, "by": "hypervisor"}

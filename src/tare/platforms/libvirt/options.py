@@ -85,7 +85,7 @@ class LibvirtOptions(AttachedDisk, LinuxOptions):
         ge=2,
         le=262144,
         description="The domain's CPU weight among the host's control groups, in libvirt's units "
-        "(`shares`). `scheduling: {weight}` has the same meaning in both versions of control groups.",
+        "(`shares`). `scheduling: {weight}` means the same in both versions of control groups.",
     )
     cap: float | None = Field(
         default=None,

@@ -28,6 +28,7 @@ from tare.platforms.contract import (
     Capabilities,
     Context,
     MachineSpec,
+    NetworkWays,
     Prepared,
     Resource,
     Shape,
@@ -73,8 +74,13 @@ NOTES = (
     "the agent is reached through ctr, containerd and Kata's own agent in the guest",
     "the toolbox's files come over the file system that Kata shares with the guest, usually "
     "virtio-fs",
+    "Kata joins the interface of the container's network namespace to the virtual machine's card",
     "vCPUs are pinned once the agent has answered; before that, they run anywhere",
     "Kata applies no system call filter in the guest unless it is configured to",
+)
+NO_DISK = (
+    "virtio-fs, by which Kata shares files with the guest, ignores direct I/O by default, so a "
+    "cache of the host would be measured; Tare gives Kata no block device"
 )
 MIN_MEMORY = 256 << 20
 _ASK_S = 20.0
@@ -192,6 +198,7 @@ def stated() -> Statement:
             max_vcpus=0,
             min_memory=MIN_MEMORY,
             missing_knobs=dict.fromkeys(sorted(LINUX_KNOBS), NO_KNOB),
+            no_disk=NO_DISK,
             toolbox=frozenset({"tree"}),
             notes=NOTES,
         ),
@@ -201,6 +208,7 @@ def stated() -> Statement:
         "under Kata's name, and with a stand-in for ctr and the virtual machine.",
         confirmed="simulator",
         host_boot=KVM_BOOT,
+        network=NetworkWays(rooted=frozenset({"veth"})),
         boot_s=3.0,
         needs=(
             f"containerd-shim-kata-v2 ({GET})",
@@ -438,12 +446,16 @@ async def start_kata(context: Context, prepared: Prepared, spec: MachineSpec) ->
     async with AsyncExitStack() as held:
         folder = await held.enter_async_context(owned_directory(host, ledger, spec.workdir))
         tree = await tree_at_host(context, spec, held)
+        link = None if spec.network is None else await spec.network.namespace(spec.name)
+        variables = {} if link is None else link.variable
         container = ContainerSpec(
             name=spec.name,
             root=str(await root_file_system(context)),
             toolbox=None if tree is None else str(tree),
             cpus=(),
             memory=spec.shape.memory,
+            env=tuple(variables.items()),
+            netns="" if link is None else f"/run/netns/{link.interface}",
         )
         command = await _owned(context, kata, container, spec.shape, folder, held)
         log = spec.workdir / CONSOLE
