@@ -38,7 +38,7 @@ TABLES = {
     15: ("two-to-all-memory", "switch", 6, 2),
 }
 
-DEDUCED = "Table without number, extracted as figure 9"
+DEDUCED = "Table (number lost), extracted as figure 9"
 
 BY_HAND = {
     # (table, arm): seconds, read from the published text

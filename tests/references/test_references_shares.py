@@ -171,7 +171,7 @@ def test_stated_and_measured_shares_use_the_same_words(
     stated_by_name: dict[str, Stated],
 ) -> None:
     text = statement(stated_by_name["below"], is_empty=False)
-    assert text.startswith("Stated in section 1: below: 20 % (xen against kvm, one). This run: ")
+    assert text.startswith("Stated in section 1: below: 20 % (Xen against KVM, one). This run: ")
     assert "net-stream bandwidth in alone: xen against kvm 20 % (" in text
     assert "kvm ÷ xen 1.25× (1.25× to 1.25×)" in own_words(stated_by_name["times"])
     assert "xen against kvm −22.2 % (−22." in own_words(stated_by_name["apart"])

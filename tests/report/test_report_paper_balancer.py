@@ -88,7 +88,7 @@ def test_another_card_or_switch_is_not_the_sources_machine(tmp_path: Path) -> No
     )
     assert "no arm of KVM with a virtio card on a bridge" in found[RHEV].empty
     assert "Xen's own card on a bridge" in found["Figure xen41_performance"].empty
-    assert "`switch: openvswitch`" in found[OVS].empty
+    assert "with switch: openvswitch" in found[OVS].empty
     wanted = "this run has no arm with platform: vsphere, devices: paravirtual"
     assert found["Figure vsphere_performance"].empty.endswith(wanted)
 
@@ -97,6 +97,34 @@ def test_loss_is_the_runs_own_against_its_bare_machine(tmp_path: Path) -> None:
     loss = drafts(run_of(tmp_path))[LOSS]
     assert [(row[0], row[2]) for row in texts(loss)][:2] == [("kvm", "50 %"), ("kvm", "50 %")]
     assert "bare" not in {row[0] for row in texts(loss)}
+
+
+def test_a_loss_against_another_machine_is_not_the_sources(tmp_path: Path) -> None:
+    """The baseline of the run may be a guest; the source's losses are against the server itself."""
+    run = run_of(tmp_path, bare={"platform": "oci"}, tcg={"platform": "bare"})
+    assert drafts(run)[LOSS].empty == (
+        "this run’s losses are against its baseline, which is not the server itself"
+    )
+    without = run_of(tmp_path / "without", bare={"platform": "oci"})
+    assert "ALOHA on the server itself: this run has no arm" in drafts(without)[LOSS].empty
+
+
+def test_numbers_of_another_card_are_next_to_its_own_arms(tmp_path: Path) -> None:
+    """Those of the legacy adapter are not empty where only the other adapter is missing."""
+    legacy = {"platform": "hyperv", "options": {"devices": "emulated"}}
+    (line,) = drafts(run_of(tmp_path, kvm=legacy))["Figure hyperv_performance"].stated
+    assert line.endswith(
+        "see Figure http_connections_comparison: arms of Hyper-V with emulated devices."
+    )
+    (line,) = drafts(run_of(tmp_path / "none"))["Figure hyperv_performance"].stated
+    assert "nothing: Hyper-V, legacy network adapter (emulated, tulip): this run has no arm" in line
+
+
+def test_where_the_time_goes_is_of_the_sources_machine_alone(tmp_path: Path) -> None:
+    """Neither of the run's baseline nor of its bare machine, where they differ."""
+    xen = {"platform": "xen", "options": {**XEN, "switch": "openvswitch"}}
+    run = run_of(tmp_path, bare={"platform": "oci"}, kvm=xen, tcg={"platform": "bare"})
+    assert {row[0] for row in texts(drafts(run)[OVS])} == {"kvm"}
 
 
 def test_no_loss_is_drawn_where_an_end_was_the_limit(tmp_path: Path) -> None:
@@ -116,7 +144,7 @@ def test_cpu_time_by_owner_is_shown_next_to_the_sources_comments(tmp_path: Path)
     assert inside[-1] == "–"
     assert found[OVS].above is not None and not found[OVS].empty
     statements = " ".join(found[OVS].stated)
-    assert "at these 8000 requests/s" in statements and "0.6" in statements
+    assert "at these 8000 requests/s: 60 % of another core" in statements
     assert "Xen's own card on a bridge" in found[BRIDGE].empty
 
 

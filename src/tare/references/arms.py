@@ -12,6 +12,9 @@ from tare.references.published import PublishedArm, Reference
 from tare.references.scenarios import mapping
 from tare.units import format_quantity
 
+TIMES = (".slice", ".period")
+"""Ends of the names of options that are times in seconds."""
+
 
 @dataclass(frozen=True)
 class ArmMatch:
@@ -81,8 +84,9 @@ def _match_arm(comparison: Comparison, name: str, published: PublishedArm) -> Ar
         return ArmMatch(name, published.label, (), left)
     if published.none:
         return ArmMatch(name, published.label, (), published.none)
-    wanted = " or ".join(
-        ", ".join(f"{k}: {_format(v)}" for k, v in each.items()) for each in published.counterparts
+    wanted = "; or ".join(
+        ", ".join(f"{k}: {_format(k, v)}" for k, v in each.items())
+        for each in published.counterparts
     )
     return ArmMatch(
         name, published.label, (), f"this run has no arm with {wanted}" if wanted else ""
@@ -130,7 +134,11 @@ def is_counterpart(spec: Mapping[str, Any], published: PublishedArm) -> bool:
     )
 
 
-def _format(value: str | float | bool | None) -> str:
+def _format(name: str, value: str | float | bool | None) -> str:
     if value is None:
-        return "as it is"
-    return format_quantity(value, "s") if isinstance(value, float) else str(value)
+        return "unset"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if name.endswith(TIMES) and isinstance(value, float):
+        return format_quantity(value, "s", digits=5, trim=True)
+    return str(value)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tare.analysis.effects.comparison import Comparison
 from tare.analysis.effects.results import ArmSummary, Effect, Key
-from tare.references.arms import bare_of
+from tare.references.arms import bare_of, counterparts_of
 from tare.references.measured import measured_key, parameters_in
 from tare.references.published import PublishedScenario, PublishedTable, Reference
 from tare.references.scenarios import (
@@ -42,12 +42,14 @@ class ArmValue:
         effect: The run's estimate, over blocks, of the ratio to the baseline in the same
             scenario; None for published values, and for the baseline.
         summary: The run's values over blocks; None for published values.
+        printed: As the source prints it; empty for the run's own.
     """
 
     value: float
     ratio: float | None
     effect: Effect | None = None
     summary: ArmSummary | None = None
+    printed: str = ""
 
 
 @dataclass(frozen=True)
@@ -133,9 +135,9 @@ def _paired(comparison: Comparison, reference: Reference, table: PublishedTable)
     )
     published = _published_rows(reference, table)
     bare = bare_of(comparison, reference)
-    own, words = _own_rows(
-        comparison, table, keys, bare, _scenario_without_neighbours(comparison, reference, scenario)
-    )
+    alone = _scenario_without_neighbours(comparison, reference, scenario)
+    arms, _ = arms_of(comparison, reference, table)
+    own, words = _own_rows(comparison, table, keys, bare, alone, arms)
     notes = [table.remark] if table.remark else []
     notes += [f"No value of {reference.arms[arm].label}: {why}." for arm, why in table.lost.items()]
     if own and scenario is not None:
@@ -153,8 +155,10 @@ def _published_rows(reference: Reference, table: PublishedTable) -> tuple[ArmRow
             label=published.label,
             emulated=False,
             values=tuple(
-                ArmValue(value, value / base if base is not None else None)
-                for value, base in zip(table.rows[arm], bare, strict=True)
+                ArmValue(value, value / base if base is not None else None, printed=printed)
+                for value, base, printed in zip(
+                    table.rows[arm], bare, table.printed[arm], strict=True
+                )
             ),
         )
         for arm, published in reference.arms.items()
@@ -175,12 +179,25 @@ def _scenario_without_neighbours(
     return matching(comparison.runs, "", PublishedScenario(number=1, subject=scenario.subject))
 
 
+def arms_of(
+    comparison: Comparison, reference: Reference, table: PublishedTable
+) -> tuple[tuple[str, ...], str]:
+    """Return the run's arms that a table shows, or why there is none.
+
+    They are all, but a table of the bare machine alone shows that alone.
+    """
+    if reference.baseline is None or set(table.rows) != {reference.baseline}:
+        return tuple(comparison.arms), ""
+    return counterparts_of(comparison, reference, (reference.baseline,))
+
+
 def _own_rows(
     comparison: Comparison,
     table: PublishedTable,
     keys: Sequence[Key | None],
     bare: str | None,
     alone: str | None,
+    arms: Sequence[str],
 ) -> tuple[list[ArmRow], list[str]]:
     """Return the run's rows, and notes on the bare machine that they divide by."""
     bare_keys, rows, words = keys, [], []
@@ -206,7 +223,7 @@ def _own_rows(
                 f"This run has no {bare} without neighbours, by which the source divides: its "
                 f"ratios divide by {bare} with them, and are smaller for it."
             )
-    found = (_own_row(comparison, arm, keys, bare, bare_keys) for arm in comparison.arms)
+    found = (_own_row(comparison, arm, keys, bare, bare_keys) for arm in arms)
     rows += [row for row in found if row is not None]
     return (rows, words) if any(row.scenario != alone for row in rows) else ([], [])
 

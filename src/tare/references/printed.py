@@ -32,7 +32,7 @@ class Fact(ReferencePart):
     value: float
     to: float | None = None
     printed: str = Field(
-        "", description="As the source prints it, if the value alone would not show that."
+        "", description="As the source prints it; by default the value as it is given with a unit."
     )
     unit: Unit
     says: str
@@ -68,6 +68,11 @@ class Fact(ReferencePart):
     here: str = Field(
         "", description="Where a run shows that, if not by a metric; with `setup`, how it measured."
     )
+    needs: tuple[str, ...] = Field(
+        (),
+        description="The source's arms without any of which a run shows nothing `here`; by default "
+        "`arm`.",
+    )
     none: str = Field("", description="Why a run cannot have a counterpart.")
 
     @property
@@ -78,13 +83,22 @@ class Fact(ReferencePart):
     @property
     def conditions(self) -> str:
         """Its conditions in words; empty where the text states none."""
+        return self.describe_conditions({})
+
+    def describe_conditions(self, labels: Mapping[str, str]) -> str:
+        """Return its conditions in words; empty where the text states none.
+
+        Args:
+            labels: What the source calls its arms, by their names.
+        """
         counted = f"{self.machines} machine{'s' * (self.machines != 1)}" if self.machines else ""
         counted = " on ".join(filter(None, (counted, self.placement)))
         ends = [end for end in (self.data, self.data_to) if end is not None]
         worked = " to ".join(format_quantity(end, "B") for end in ends)
         phase = f"during {self.phase}" if self.phase else ""
-        others = (" or " if self.arm else ", ").join(self.than)
-        arms = " against ".join(filter(None, (self.arm, others)))
+        than = [labels.get(arm, arm) for arm in self.than]
+        others = (" or " if self.arm else ", ").join(than)
+        arms = " against ".join(filter(None, (labels.get(self.arm, self.arm), others)))
         return ", ".join(filter(None, (arms, self.scenario, counted, worked, phase)))
 
     @model_validator(mode="after")
@@ -95,6 +109,8 @@ class Fact(ReferencePart):
             raise ValueError("has one of `workload`, `setup` and `none` at most")
         if self.here and (self.measured or self.none):
             raise ValueError("`here` goes alone or with `setup`")
+        if self.needs and not self.here:
+            raise ValueError("`needs` goes with `here`")
         several = bool(self.arm) or len(self.than) > 1
         if self.than and (self.against or not (self.measured and self.scenario and several)):
             raise ValueError("`than` needs `arm`, `workload`, `metric` and `scenario` alone")
@@ -112,9 +128,20 @@ class Fact(ReferencePart):
         units = {"value": data.get("unit"), "to": data.get("unit"), "data": "B", "data_to": "B"}
         ends = {key: in_si(data[key], unit) for key, unit in units.items() if key in data}
         # What a validator returns is checked strictly: a list does not count as a tuple.
-        lists = {key: tuple(data[key]) for key in ("of", "than") if isinstance(data.get(key), list)}
+        lists = {
+            key: tuple(data[key])
+            for key in ("of", "than", "needs")
+            if isinstance(data.get(key), list)
+        }
         one = {"than": (data["than"],)} if isinstance(data.get("than"), str) else {}
-        return {**data, **ends, **lists, **one}
+        written = [data[key] for key in ("value", "to") if isinstance(data.get(key), str)]
+        printed = {"printed": " to ".join(map(as_written, written))} if written else {}
+        return {**printed, **data, **ends, **lists, **one}
+
+
+def as_written(value: str) -> str:
+    """Return a value with its unit as the source prints it: ``0.43 us`` is ``0.43 µs``."""
+    return re.sub(r"(?<=[\d ])us$", "µs", value)
 
 
 _PRINTED = re.compile(r"(\d+(?:\.\d+)?) ?([a-zµ]+(?:/s)?)", re.IGNORECASE)

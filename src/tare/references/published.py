@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from tare.errors import InputError
 from tare.references.exhibits import Exhibit
-from tare.references.printed import Fact, ReferencePart, Unit, in_si
+from tare.references.printed import Fact, ReferencePart, Unit, as_written, in_si
 from tare.study.reading.checking import KeyStyle, StudyErrors, checked, known_keys, suggestion
 from tare.study.reading.yamltext import Problem, StudyError, parse
 
@@ -83,6 +83,9 @@ class PublishedTable(ReferencePart):
         min_length=1, description="Parameters of the workload, column by column."
     )
     rows: dict[str, tuple[float, ...]] = Field(min_length=1)
+    printed: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="The rows as the source prints them."
+    )
     lost: dict[str, str] = Field(default_factory=dict)
     remark: str = ""
 
@@ -96,9 +99,15 @@ class PublishedTable(ReferencePart):
             arm: tuple(in_si(value, unit) for value in row) if isinstance(row, list) else row
             for arm, row in data["rows"].items()
         }
+        printed = {
+            arm: tuple(as_written(str(value)) for value in row)
+            for arm, row in data["rows"].items()
+            if isinstance(row, list)
+        }
         return {
             **data,
             "rows": rows,
+            "printed": printed,
             "columns": tuple(columns) if isinstance(columns, list) else columns,
         }
 
@@ -245,7 +254,8 @@ def _check_names(reference: Reference, findings: StudyErrors) -> None:
         if fact.scenario and fact.scenario not in reference.scenarios:
             known = suggestion(fact.scenario, reference.scenarios)
             findings.add(("facts", name, "scenario"), f"is not a scenario{known}")
-        for key, arm in (("arm", fact.arm), *(("than", each) for each in fact.than)):
+        others = [("than", each) for each in fact.than] + [("needs", each) for each in fact.needs]
+        for key, arm in (("arm", fact.arm), *others):
             if arm and arm not in reference.arms:
                 findings.add(
                     ("facts", name, key), f"is not an arm{suggestion(arm, reference.arms)}"

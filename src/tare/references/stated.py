@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tare.analysis.effects.comparison import Comparison
 from tare.analysis.effects.results import Key
+from tare.references.arms import ArmMatch, alike
 from tare.references.measured import asked_of, measured_keys, samples_of
 from tare.references.pairing import shown_value
 from tare.references.printed import Fact
@@ -31,6 +32,8 @@ class Stated:
         why: Why the run has none; empty where it has.
         scenario: The run's scenario that they are from, where it is one.
         between: Where arms are compared, the two with their interval.
+        conditions: Its conditions in words, with the arms as the source calls them.
+        unlike: Why the run has no arm like the one that it is about; empty where it has.
     """
 
     name: str
@@ -40,16 +43,34 @@ class Stated:
     why: str
     scenario: str = ""
     between: tuple[Compared, ...] = ()
+    conditions: str = ""
+    unlike: str = ""
 
 
 def stated(comparison: Comparison, reference: Reference) -> tuple[Stated, ...]:
     """Return all that the text states, in the reference's order."""
-    return tuple(_stated(comparison, reference, *each) for each in reference.facts.items())
+    likes = {like.arm: like for like in alike(comparison, reference)}
+    labels = {name: arm.label for name, arm in reference.arms.items()}
+    return tuple(
+        replace(
+            _stated(comparison, reference, likes, name, fact),
+            conditions=fact.describe_conditions(labels),
+        )
+        for name, fact in reference.facts.items()
+    )
 
 
-def _stated(comparison: Comparison, reference: Reference, name: str, fact: Fact) -> Stated:
+def _stated(
+    comparison: Comparison,
+    reference: Reference,
+    likes: Mapping[str, ArmMatch],
+    name: str,
+    fact: Fact,
+) -> Stated:
+    unlike = _unlike(likes, fact)
     if not fact.measured:
-        return Stated(name, fact, {}, fact.unit, fact.none or (SETUP if fact.setup else UNNAMED))
+        why = fact.none or unlike or (SETUP if fact.setup else UNNAMED)
+        return Stated(name, fact, {}, fact.unit, why, unlike=unlike)
     if fact.than:
         return _between_arms(comparison, reference, name, fact)
     own, unit, scenario = _values(comparison, reference, fact, fact.scenario)
@@ -61,8 +82,19 @@ def _stated(comparison: Comparison, reference: Reference, name: str, fact: Fact)
             unit = "1"
         else:
             own = {arm: value - base for arm, (value, base) in shared.items()}
-    why = "" if own else _unmeasured(reference, fact)
-    return Stated(name, fact, own, unit, why, scenario)
+    if fact.arm:
+        # Other machines of the run are no counterparts of what the source says of one.
+        own = {arm: value for arm, value in own.items() if arm in likes[fact.arm].own}
+    why = "" if own else unlike or _unmeasured(reference, fact)
+    return Stated(name, fact, own, unit, why, scenario, unlike=unlike)
+
+
+def _unlike(likes: Mapping[str, ArmMatch], fact: Fact) -> str:
+    """Return why no arm of the run is like any that a number is about; empty where one is."""
+    about = [likes[arm] for arm in fact.needs or ((fact.arm,) if fact.arm else ())]
+    if not about or any(like.own for like in about):
+        return ""
+    return "; ".join(f"{like.label}: {like.why}" for like in about)
 
 
 def _between_arms(comparison: Comparison, reference: Reference, name: str, fact: Fact) -> Stated:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tare.analysis.effects.comparison import Comparison
@@ -18,7 +18,7 @@ from tare.analysis.topics.response_times import QUIET, PhaseEffect
 from tare.references.arms import counterparts_of
 from tare.references.exhibits import Exhibit
 from tare.references.measured import longest_views, measured_keys, samples_of
-from tare.references.pairing import PairedTable, SideBySide, shown_value
+from tare.references.pairing import PairedTable, SideBySide, arms_of, shown_value
 from tare.references.scenarios import matching, skipped_in, unlike
 from tare.references.stated import Stated
 from tare.report.figures.bars import Bar, bars_figure, common_unit
@@ -39,12 +39,12 @@ from tare.report.sources.paper_jobs import bars_of, counters_of
 from tare.report.sources.paper_load_balancer import NOTE as THROUGH_NOTE
 from tare.report.sources.paper_load_balancer import over_size_of, time_spent_of
 from tare.report.sources.published import published_table
-from tare.report.sources.stated import statement
+from tare.report.sources.stated import PageParts, statement
 from tare.units import format_quantity
 
 SAMPLES_NOTE = (
-    "Each bar spans the least and the greatest sample of a stretch of time; of each arm, the boot "
-    "with its longest sample is shown."
+    "Each bar spans the least and the greatest of consecutive samples; of each arm, the boot with "
+    "its longest sample is shown."
 )
 CLOSE_UP_NOTE = (
     "Each dot is one sample: two periods of the kernel’s clock tick where its rate is known, else "
@@ -124,6 +124,8 @@ class RunFindings:
         watched: The counters of cells.
         links: What marks lead to.
         proxied: What each arm let through a load balancer, by size.
+        missing: Why the page lacks parts to which numbers of the text point, by the beginnings of
+            their titles.
     """
 
     comparison: Comparison
@@ -133,6 +135,7 @@ class RunFindings:
     watched: Sequence[Monitor] = ()
     links: Links | None = None
     proxied: Sequence[Throughput] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
 
 
 def paper_drafts(
@@ -145,13 +148,24 @@ def paper_drafts(
         run: What else the run has.
         stated: What the source's text states; each is shown with its tables and figures.
     """
+    drafts = [_draft(side, run, exhibit) for exhibit in side.reference.exhibits]
+    page = parts_of(drafts, run.missing)
     found = []
-    for exhibit in side.reference.exhibits:
-        draft = _draft(side, run, exhibit)
-        of_it = (each for each in stated if exhibit.name in each.fact.of)
-        sentences = tuple(statement(each, is_empty=bool(draft.empty)) for each in of_it)
+    for draft in drafts:
+        of_it = (each for each in stated if draft.exhibit.name in each.fact.of)
+        sentences = tuple(statement(each, is_empty=bool(draft.empty), page=page) for each in of_it)
         found.append(replace(draft, stated=sentences))
     return tuple(found)
+
+
+def parts_of(drafts: Sequence[PaperDraft], missing: Mapping[str, str]) -> PageParts:
+    """Return what numbers of the text can point to.
+
+    Args:
+        drafts: The source's tables and figures with what the run has for each.
+        missing: Why the page lacks other parts, by the beginnings of their titles.
+    """
+    return PageParts({draft.exhibit.name: draft.empty for draft in drafts}, missing)
 
 
 def paper_items(side: SideBySide, drafted: Sequence[PaperDraft]) -> tuple[PaperItem, ...]:
@@ -264,8 +278,10 @@ def _written(
     side: SideBySide, comparison: Comparison, exhibit: Exhibit, one: PairedTable
 ) -> PaperDraft:
     table = published_table(side, one)
-    lacking = arms_without(comparison, filter(None, one.keys)) if one.has_own else ()
-    notes, empty = (*one.notes, *lacking), why_unfilled(comparison, one)
+    arms, why_none = arms_of(comparison, side.reference, one.table)
+    lacking = arms_without(comparison, filter(None, one.keys), arms) if one.has_own else ()
+    notes = (*one.notes, *lacking)
+    empty = why_unfilled(comparison, one) if arms else why_none
     return PaperDraft(exhibit, table.caption, table=table.shown(), notes=notes, empty=empty)
 
 
@@ -303,7 +319,8 @@ def _unmeasured(exhibit: Exhibit) -> str:
         for name, value in exhibit.parameters.items()
     }
     given = ", ".join(f"{name}: {value}" for name, value in values.items())
-    return f"this run measured no {joined(exhibit.workloads)}" + (f" with {given}" if given else "")
+    wanted = " or ".join(exhibit.workloads)
+    return f"this run measured no {wanted}" + (f" with {given}" if given else "")
 
 
 def _samples(
@@ -385,7 +402,10 @@ def _values(
     side: SideBySide, run: RunFindings, plain: PaperDraft, keys: Sequence[Key]
 ) -> PaperDraft:
     """Return bars with the source's intervals, and their table."""
-    table = values_table(side, run.comparison, plain.exhibit, keys)
+    arms, why_none = _counterparts(side, run, plain.exhibit)
+    if not arms:
+        return replace(plain, empty=why_none)
+    table = values_table(side, run.comparison, plain.exhibit, keys, arms)
     emulated, names = emulated_arms(run.comparison), Names(map(Part.of, keys))
     bars = [
         Bar(
@@ -398,14 +418,14 @@ def _values(
             unit=summary.unit,
         )
         for row in table.rows
-        for arm in run.comparison.arms
+        for arm in arms
         if (summary := row.summaries.get(arm)) is not None
     ]
     unit = common_unit(bars)
     stem = plain.exhibit.stem(side.reference.reference)
     figure = bars_figure(bars, run.looks, unit, name=stem, title=plain.exhibit.shows)
     note = VALUES_NOTE if unit else VALUES_NOTE + OWN_SCALES
-    notes = (*plain.notes, *arms_without(run.comparison, keys))
+    notes = (*plain.notes, *arms_without(run.comparison, keys, arms))
     return replace(plain, table=table.shown(), whole=table, notes=notes, figure=figure, note=note)
 
 
@@ -443,7 +463,11 @@ class ValueRow:
 
 
 def values_table(
-    side: SideBySide, comparison: Comparison, exhibit: Exhibit, keys: Sequence[Key]
+    side: SideBySide,
+    comparison: Comparison,
+    exhibit: Exhibit,
+    keys: Sequence[Key],
+    arms: Sequence[str],
 ) -> Table[ValueRow]:
     """Return each metric's mean over blocks with the source's E = t(α/2)·s/√n, arm by arm."""
     by_key: dict[Key, dict[str, ArmSummary]] = {key: {} for key in keys}
@@ -457,7 +481,7 @@ def values_table(
 
     columns: list[Column[ValueRow]] = [Column("what", what, "Test")]
     emulated = emulated_arms(comparison)
-    for arm in comparison.arms:
+    for arm in arms:
         if any(arm in found for found in by_key.values()):
             columns.append(_arm_column(arm, marked(arm, arm in emulated), exhibit.confidence))
     level = f"{100 * exhibit.confidence:g} %"

@@ -33,6 +33,7 @@ LIMITED = (
     "no loss is computed in this run: in every cell of these arms or of the baseline client or "
     "origin may have been the limit"
 )
+NOT_NATIVE = "this run’s losses are against its baseline, which is not the server itself"
 ALONE = "this run has no other arm than its baseline, against which loss is"
 SMALL = 0.01
 """Owners of less than this share of the CPUs are in the table of all owners alone."""
@@ -87,8 +88,8 @@ def over_size_of(
     """Return what went through over the size of objects.
 
     Where the exhibit names arms of the source, of the run's that are like them and of its bare
-    machine; else of all. The figure is of the first quantity, in the scenario that has most sizes;
-    the table has all.
+    machine; else of all. Losses are shown only against the bare machine, as in the source. The
+    figure is of the first quantity, in the scenario that has most sizes; the table has all.
 
     Args:
         comparison: The runs, compared.
@@ -101,6 +102,10 @@ def over_size_of(
     own, empty = _measured_for(comparison, _fitting(comparison, found, exhibit), reference, exhibit)
     first = QUANTITIES[exhibit.metrics[0]]
     having = [each for each in own if first.value(each) is not None]
+    if LOSS in exhibit.metrics and reference.baseline:
+        natives, why_none = counterparts_of(comparison, reference, (reference.baseline,))
+        if not empty and comparison.baseline not in natives:
+            empty = why_none or NOT_NATIVE
     if not empty and not having:
         limited = any(each.arm != comparison.baseline for each in own)
         empty = LIMITED if limited else ALONE
@@ -136,7 +141,8 @@ def time_spent_of(
 ) -> BalancerExhibit:
     """Return who used the CPUs while the proxy was full of the smallest objects, as a table."""
     own, empty = _measured_for(comparison, _fitting(comparison, found, exhibit), reference, exhibit)
-    own = [each for each in own if each.arm != comparison.baseline and each.spent]
+    bare = bare_of(comparison, reference)
+    own = [each for each in own if each.arm not in (comparison.baseline, bare) and each.spent]
     if not empty and not own:
         empty = f"this run has no account of the CPU time of {joined(exhibit.workloads)}"
     if empty:

@@ -66,8 +66,11 @@ def _columns(one: PairedTable, index: int, heading: str) -> list[Column[ArmRow]]
     def measured(got: float) -> str:
         return format_quantity(got, unit, digits=4)
 
-    def printed(got: float) -> str:
-        return as_printed(got, unit)
+    def shown(row: ArmRow) -> str:
+        got = found(row)
+        if got is None:
+            return NONE
+        return got.printed if row.published else measured(got.value)
 
     def own_ratio(row: ArmRow) -> float | None:
         got = found(row)
@@ -87,7 +90,7 @@ def _columns(one: PairedTable, index: int, heading: str) -> list[Column[ArmRow]]
             f"value_{index + 1}",
             value,
             heading,
-            lambda row: _text_or_none(value(row), printed if row.published else measured),
+            shown,
             numeric=True,
         ),
         Column(

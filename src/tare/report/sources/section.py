@@ -16,8 +16,15 @@ from tare.report.page.data import ReportData
 from tare.report.page.tables import Column, ShownTable, Table
 from tare.report.page.words import NONE, joined, ratio, slug
 from tare.report.sections.contract import Section, SectionData
-from tare.report.sources.paper import PaperDraft, PaperItem, RunFindings, paper_drafts, paper_items
-from tare.report.sources.published import as_printed, published_table, published_values
+from tare.report.sources.paper import (
+    PaperDraft,
+    PaperItem,
+    RunFindings,
+    paper_drafts,
+    paper_items,
+    parts_of,
+)
+from tare.report.sources.published import published_table, published_values
 from tare.report.sources.stated import stated_table
 from tare.units import format_quantity
 
@@ -44,6 +51,7 @@ class Sources(Section):
             report.monitors,
             report.links,
             report.proxied,
+            _missing_parts(report),
         )
         each = [_Source.of(reference, findings) for reference in report.references]
         return SourcesData(
@@ -53,6 +61,16 @@ class Sources(Section):
             ),
             tables=tuple(table for one in each for table in one.tables()),
         )
+
+
+def _missing_parts(report: ReportData) -> dict[str, str]:
+    """Return why the page lacks parts to which numbers of a text point, by their titles."""
+    found, pairs = {}, report.comparison.pairs
+    if pairs is None or len(pairs.arms) < 2:
+        found["Ranking"] = "this run has no two arms to rank"
+    if not report.has_neighbours:
+        found["What neighbours do"] = "no machine of this run had neighbours"
+    return found
 
 
 @dataclass(frozen=True)
@@ -73,7 +91,9 @@ class _Source:
         drafts = paper_drafts(side, findings, facts)
         return _Source(
             side,
-            stated_table(side.reference, facts) if facts else None,
+            stated_table(side.reference, facts, parts_of(drafts, findings.missing))
+            if facts
+            else None,
             drafts,
             glance_table(side, drafts, likes) if drafts else None,
             arms_table(side.reference.reference, likes),
@@ -164,6 +184,16 @@ def glance_table(
     return Table(f"paper-{reference}", f"{reference} at a glance", columns, rows)
 
 
+def _never(glance: Table[Glance]) -> list[str]:
+    """Return the columns that no row has anything in."""
+    return [
+        column.key
+        for column in glance.columns
+        if column.key in ("published", "own", "alike")
+        and all(column.shown(row) == NONE for row in glance.rows)
+    ]
+
+
 def _range(ends: Range | None) -> str:
     if ends is None:
         return NONE
@@ -210,10 +240,10 @@ def _ratios_or_values(one: PairedTable, row: ArmRow, *, divided: bool) -> str:
         known = [value.ratio for value in row.values if value and value.ratio is not None]
         return _range((min(known), max(known)))
     unit = one.table.unit
-    values = (value.value for value in row.values if value)
+    values = (value for value in row.values if value)
     if row.published:
-        return " and ".join(as_printed(value, unit) for value in values)
-    return " and ".join(format_quantity(value, unit) for value in values)
+        return " and ".join(value.printed for value in values)
+    return " and ".join(format_quantity(value.value, unit) for value in values)
 
 
 def _ends(side: SideBySide, one: PairedTable, *, published: bool) -> Range | None:
@@ -251,12 +281,19 @@ def arms_table(reference: str, likes: Iterable[ArmMatch]) -> Table[ArmMatch]:
     return Table(f"reference-{reference}-arms", caption, columns, rows)
 
 
-RULE = (
+RATIOS = (
     "Each ratio divides by the bare machine of its own source: the source’s values by the "
-    "source’s, this run’s by this run’s. Published values enter no estimate, test or verdict. "
+    "source’s, this run’s by this run’s."
+)
+NO_RATIOS = (
+    "The source’s values have no ratios, as none is of a bare machine; this run’s divide by its "
+    "baseline."
+)
+MAXIMA = (
     "This run’s maxima are the worst over all blocks, as in the source, with a ratio over blocks "
     "and its interval."
 )
+RULE = "Published values enter no estimate, test or verdict."
 
 
 @dataclass(frozen=True)
@@ -302,7 +339,7 @@ def reference_section(
     """
     reference = side.reference
     left_out = _missing(side, items) if items else _left_out(side)
-    about = [reference.reading, RULE, *left_out, reference.no_study]
+    about = [reference.reading, " ".join(_rules(reference)), *left_out, reference.no_study]
     return ReferenceSection(
         id=slug(f"reference {reference.reference}"),
         name=legible(reference.reference),
@@ -315,8 +352,17 @@ def reference_section(
         items=tuple(items),
         facts=facts.shown() if facts is not None and facts.rows else None,
         arms=arms.shown() if arms is not None and arms.rows else None,
-        glance=glance.shown() if glance is not None else None,
+        glance=glance.shown(hide=_never(glance)) if glance is not None else None,
     )
+
+
+def _rules(reference: Reference) -> Iterator[str]:
+    """Yield how to read a source's values next to the run's; ratios are only in its tables."""
+    if reference.tables:
+        yield RATIOS if reference.baseline else NO_RATIOS
+    yield RULE
+    if reference.tables:
+        yield MAXIMA
 
 
 def _source(reference: Reference) -> str:

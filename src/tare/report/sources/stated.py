@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tare.references.printed import Fact
 from tare.references.published import Reference
@@ -13,11 +15,37 @@ from tare.report.page.words import joined, marked, ratio
 from tare.report.sources.published import as_printed
 from tare.units import format_percent, format_quantity
 
-HERE = ("this figure", "this table", "each of these figures", "Figure ")
-"""How a reference names the exhibit itself as the place of a run's counterpart."""
+THIS = re.compile(r"this (figure|table)\b")
+"""How a reference names the table or figure that a number is about."""
 
 
-def stated_table(reference: Reference, rows: Sequence[Stated]) -> Table[Stated]:
+@dataclass(frozen=True)
+class PageParts:
+    """What a number of the text can point to on a page.
+
+    Args:
+        empty: Why a table or figure of the source is empty, by its name; empty where it is filled.
+        missing: Why the page lacks a part, by the beginning of the part's title.
+    """
+
+    empty: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    def why_absent(self, fact: Fact) -> str:
+        """Return why the page lacks what a number points to; empty where it is there."""
+        for title, why in self.missing.items():
+            if fact.here.startswith(title):
+                return why
+        named = [name for name in self.empty if fact.here.startswith(f"{name}:")]
+        about = fact.of if THIS.match(fact.here) else named
+        if about and all(self.empty.get(name) for name in about):
+            return f"{joined(about)} {'is' if len(about) == 1 else 'are'} empty here"
+        return ""
+
+
+def stated_table(
+    reference: Reference, rows: Sequence[Stated], page: PageParts | None = None
+) -> Table[Stated]:
     """Return the numbers that the source states in its text, each with the run's or the reason."""
     columns: tuple[Column[Stated], ...] = (
         Column("name", lambda row: row.name),
@@ -25,10 +53,10 @@ def stated_table(reference: Reference, rows: Sequence[Stated]) -> Table[Stated]:
         Column("value", lambda row: row.fact.value, "Value", _value, numeric=True),
         Column("to", lambda row: row.fact.to),
         Column("unit", lambda row: row.fact.unit),
-        Column("conditions", lambda row: row.fact.conditions, "Conditions"),
+        Column("conditions", lambda row: row.conditions, "Conditions"),
         Column("section", lambda row: row.fact.section, "Section"),
         Column("of", lambda row: joined(row.fact.of) if row.fact.of else ""),
-        Column("own", own_words, "This run"),
+        Column("own", lambda row: own_words(row, page), "This run"),
     )
     caption = (
         f"Numbers that the text of {reference.reference} states, and what this run has for them"
@@ -36,29 +64,40 @@ def stated_table(reference: Reference, rows: Sequence[Stated]) -> Table[Stated]:
     return Table(f"reference-{reference.reference}-facts", caption, columns, tuple(rows))
 
 
-def statement(row: Stated, *, is_empty: bool) -> str:
+def statement(row: Stated, *, is_empty: bool, page: PageParts | None = None) -> str:
     """Return one number of the text in a sentence, with the run's counterpart.
 
     Args:
         row: The number.
         is_empty: The run has no counterpart of the figure or table under which this is shown.
+        page: What the number can point to.
     """
-    conditions = f" ({row.fact.conditions})" if row.fact.conditions else ""
+    conditions = f" ({row.conditions})" if row.conditions else ""
     fact = f"Stated in section {row.fact.section}: {row.fact.says}: {_value(row)}{conditions}."
     if row.fact.setup and not row.fact.here:
         return fact
-    if is_empty and row.fact.here.startswith(HERE):
+    if is_empty and not row.unlike and THIS.match(row.fact.here):
         return f"{fact} This run: nothing, for the reason above."
-    return f"{fact} This run: {own_words(row)}."
+    return f"{fact} This run: {own_words(row, page, is_under=True)}."
 
 
-def own_words(row: Stated) -> str:
-    """Return what the run has for it, arm by arm, or why it has nothing."""
-    if row.fact.here:
-        return f"see {row.fact.here}"
+def own_words(row: Stated, page: PageParts | None = None, *, is_under: bool = False) -> str:
+    """Return what the run has for it, arm by arm, or why it has nothing.
+
+    Args:
+        row: The number.
+        page: What the number can point to.
+        is_under: Whether this is shown under the figure or table that the number is about.
+    """
+    fact = row.fact
+    if fact.here:
+        if why := row.unlike or (page.why_absent(fact) if page else ""):
+            return f"nothing: {why}"
+        return (
+            f"see {fact.here if is_under or not fact.of else THIS.sub(joined(fact.of), fact.here)}"
+        )
     if row.why:
         return f"nothing: {row.why}"
-    fact = row.fact
     what = f"{fact.workload} {fact.metric}"
     if fact.against:
         sign = "÷" if fact.unit == "1" else "−"
