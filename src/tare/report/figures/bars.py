@@ -9,11 +9,16 @@ from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
 from tare.report.figures.palette import AXIS, RULE, SOFT, TEXT, ArmStyle
+from tare.report.figures.plot import fitted, width_of
 from tare.report.page.words import marked, short
 from tare.units import format_number, format_quantity
 
 WIDE, NARROW = 720.0, 360.0
-HEAD, ROW, BAR, FOOT, TITLE, LABELS = 18.0, 19.0, 13.0, 26.0, 12.0, 150.0
+HEAD, ROW, BAR, FOOT, TITLE = 18.0, 19.0, 13.0, 26.0, 12.0
+LABELS, FEW_LABELS, VALUES = 150.0, 124.0, 64.0
+"""Pixels for names of arms, in a wide and in a narrow figure, and for values beyond the bars."""
+BREAK, GAP = 8.0, 4.0
+"""Pixels of the end of a broken bar, and of the gap before it."""
 SHARE = "%"
 """The unit of shares, which are written in per cent."""
 NOTHING = 1e-9
@@ -43,6 +48,9 @@ class Bar:
     unit: str = ""
 
 
+OUTLIER = 4.0
+"""Emulated bars longer than all others by more than this factor are broken at the figure's end:
+otherwise the others could not be compared."""
 MOST_APART = 50.0
 """Groups whose largest values differ by more than this factor cannot share a scale."""
 
@@ -88,8 +96,14 @@ def bars_figure(
         spec=_drawn(bars, looks, unit, WIDE, what),
         narrow=_drawn(bars, looks, unit, NARROW, what),
         emulated=any(bar.emulated for bar in bars),
-        emulated_as="marked",
+        emulated_as="marked, and broken" if _is_broken(bars, unit) else "marked",
     )
+
+
+def _is_broken(bars: Sequence[Bar], unit: str) -> bool:
+    """Return whether any bar is longer than its scale."""
+    groups = [bars] if unit else [[b for b in bars if b.group == bar.group] for bar in bars]
+    return any(bar.value > _longest(group) for group in groups for bar in group)
 
 
 def _format_value(value: float, unit: str) -> str:
@@ -100,18 +114,18 @@ def _drawn(
     bars: Sequence[Bar], looks: Mapping[str, ArmStyle], unit: str, width: float, what: str
 ) -> Spec:
     canvas = Canvas(width)
-    left = LABELS if width > NARROW else 96.0
-    room, most = width - left - 64.0, _largest(bars)
+    left = LABELS if width > NARROW else FEW_LABELS
+    room, most = width - left - VALUES, _longest(bars)
     top, before, scale = 0.0, "", room / most
     for bar in bars:
         if bar.group != before:
             if not unit:
-                scale = room / _largest([each for each in bars if each.group == bar.group])
+                scale = room / _longest([each for each in bars if each.group == bar.group])
             canvas.text(0, top + HEAD / 2, short(bar.group, int(width / 6.2)), size=11, bold=True)
             top, before = top + HEAD, bar.group
-        label = short(marked(bar.arm, bar.emulated), int(left / 6.2))
+        label = _label(bar, left - 8)
         canvas.text(left - 8, top + BAR / 2, label, ink=SOFT, align="right", size=11)
-        _bar(canvas, bar, looks[bar.arm], left, top, scale, unit or bar.unit)
+        _bar(canvas, bar, looks[bar.arm], (left, left + room), top, scale, unit or bar.unit)
         canvas.area(0, top, width, top + BAR, bar.to)
         top += ROW
     if not unit:
@@ -128,20 +142,47 @@ def _drawn(
     return canvas.spec(top + FOOT + TITLE)
 
 
-def _largest(bars: Sequence[Bar]) -> float:
-    """Return the largest value or end of an interval; 1 where all are nothing."""
-    most = max(max(bar.value, *(bar.ends or (0.0,))) for bar in bars)
+def _label(bar: Bar, room: float) -> str:
+    """Return an arm's name as far as it fits, and whole that it is emulated."""
+    mark = marked("", bar.emulated)
+    return fitted(bar.arm, room - width_of(mark, 11), 11) + mark
+
+
+def _longest(bars: Sequence[Bar]) -> float:
+    """Return what the bars' scale ends with: broken bars do not count; 1 where all are nothing."""
+    real = _largest([bar for bar in bars if not bar.emulated])
+    most = _largest(bars)
+    if NOTHING < real < most / OUTLIER:
+        most = real
     return most if most > NOTHING else 1.0
 
 
+def _largest(bars: Sequence[Bar]) -> float:
+    """Return the largest value or end of an interval; 0 without any."""
+    return max((max(bar.value, *(bar.ends or (0.0,))) for bar in bars), default=0.0)
+
+
 def _bar(
-    canvas: Canvas, bar: Bar, look: ArmStyle, left: float, top: float, scale: float, unit: str
+    canvas: Canvas,
+    bar: Bar,
+    look: ArmStyle,
+    across: tuple[float, float],
+    top: float,
+    scale: float,
+    unit: str,
 ) -> None:
+    left, right = across
     end = left + bar.value * scale
+    if end > right + 0.5:
+        canvas.rect(left, top, right - BREAK - GAP, top + BAR, look.ink)
+        canvas.rect(right - BREAK, top, right, top + BAR, look.ink)
+        value = _format_value(bar.value, unit)
+        canvas.text(right + 6, top + BAR / 2, value, size=10, ink=SOFT)
+        return
     canvas.rect(left, top, max(end, left + 0.5), top + BAR, look.ink)
     far = end
     if bar.ends is not None:
-        low, high = (left + max(0.0, place) * scale for place in bar.ends)
+        low, high = (min(left + max(0.0, place) * scale, right) for place in bar.ends)
         canvas.rule(low, top + BAR / 2, high, top + BAR / 2, TEXT, size=1.5, above=True)
         for place in (low, high):
             canvas.rule(place, top + 3, place, top + BAR - 3, TEXT, size=1.5, above=True)

@@ -11,6 +11,7 @@ from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import SMALL_LETTER, Figure, Spec, name_within
 from tare.report.figures.palette import ARMS, MARGIN, RULE, SOFT, Ink
+from tare.report.figures.plot import below_tick
 from tare.report.page.links import Links, part_of
 from tare.report.page.words import marked
 from tare.units import format_number, format_quantity
@@ -254,7 +255,7 @@ def _time_axis(
     for tick in linear_ticks(0.0, length_s, 3 if few else 6):
         x = left + tick / length_s * room
         canvas.rule(x, base, x, base + 4, RULE)
-        canvas.text(x, base + 12, tick_label(tick, "s"), ink=SOFT, size=10, align="center")
+        below_tick(canvas, x, base + 12, tick_label(tick, "s"))
 
 
 def _tick(value: float, panel: CounterPanel) -> str:

@@ -99,6 +99,12 @@ def apart(labels: Iterable[tuple[float, str]]) -> Iterator[tuple[float, str]]:
             placed.append((x, half))
 
 
+def below_tick(canvas: Canvas, x: float, y: float, label: str, *, size: float = 10) -> None:
+    """Write a label below its tick, so far left that the picture's right edge does not cut it."""
+    inside = canvas.width - width_of(label, size) / 2
+    canvas.text(min(x, inside), y, label, ink=SOFT, size=size, align="center")
+
+
 def width_of(text: str, size: float = SIZE) -> float:
     """Return about how many pixels ``text`` takes in Arial; rather too many than too few."""
     tenths = sum(9 if c in _WIDE else 3 if c in _NARROW else 7 if c.isupper() else 6 for c in text)

@@ -11,6 +11,7 @@ from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import SMALL_LETTER, Figure, Spec, log_ticks, name_within
 from tare.report.figures.palette import ARMS, MARGIN, RULE, SOFT
+from tare.report.figures.plot import below_tick
 from tare.report.page.links import Links, part_of
 from tare.report.page.words import marked, short
 from tare.units import format_number
@@ -118,6 +119,8 @@ def _drawn(timelines: Sequence[Timeline], width: float, links: Links | None) -> 
         canvas.text(
             LEFT, top + 6, marked(short(timeline.arm, 40), timeline.emulated), size=12, bold=True
         )
+        middle = base - HEIGHT / 2
+        canvas.text(6, middle, "response time", ink=SOFT, size=10, align="center", upwards=True)
         failed = sum(step.failed for step in timeline.steps)
         if failed:
             words = f"✕ {failed:,} failed"
@@ -180,7 +183,7 @@ def _time_axis(canvas: Canvas, ends: Ends, room: float, base: float, *, few: boo
     for tick in linear_ticks(0.0, ends.length_s, 4 if few else 9):
         x = _x(tick, ends, room)
         canvas.rule(x, base, x, base + 4, RULE)
-        canvas.text(x, base + 12, tick_label(tick, "s"), ink=SOFT, size=10, align="center")
+        below_tick(canvas, x, base + 12, tick_label(tick, "s"))
 
 
 def _x(time_s: float, ends: Ends, room: float) -> float:

@@ -12,6 +12,7 @@ from tare.report.figures.axes import linear_ticks, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
 from tare.report.figures.palette import ARMS, BASELINE, MARGIN, NOISE, RULE, SOFT, Ink
+from tare.report.figures.plot import below_tick
 from tare.report.page.links import Links, part_of
 from tare.report.page.words import marked
 from tare.units import format_duration
@@ -143,7 +144,7 @@ def _row(canvas: Canvas, each: Worst, top: float, width: float) -> None:
     for tick in linear_ticks(0.0, seconds * 0.97, 6 if width > NARROW else 3):
         x = at(begin + tick * 1e9)
         canvas.rule(x, base, x, base + 4, RULE)
-        canvas.text(x, base + 12, tick_label(tick, "s"), ink=SOFT, size=10, align="center")
+        below_tick(canvas, x, base + 12, tick_label(tick, "s"))
 
 
 def _shown_episodes(worst: Worst) -> list[Episode]:

@@ -14,6 +14,7 @@ from tare.report.figures.axes import linear_ticks, tick_label, value_axis
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
 from tare.report.figures.palette import RULE, SOFT, ArmStyle
+from tare.report.figures.plot import below_tick
 from tare.report.page.links import Links, part_of
 from tare.report.page.words import marked, short
 from tare.units import format_quantity
@@ -84,7 +85,7 @@ def _drawn(
         canvas.text(LEFT - 6, y, label, size=11, ink=SOFT, align="right")
     for tick in linear_ticks(0.0, end, 4 if width <= NARROW else 9):
         x, _ = place(tick, axis.low)
-        canvas.text(x, HEIGHT + 10, tick_label(tick, "s"), size=10, ink=SOFT, align="center")
+        below_tick(canvas, x, HEIGHT + 10, tick_label(tick, "s"))
     canvas.text(8, HEIGHT / 2, QUANTITIES.get(unit, unit), ink=SOFT, align="center", upwards=True)
     canvas.text(LEFT + room / 2, HEIGHT + 25, "time", size=11, ink=SOFT, align="center")
     for number, line in enumerate(lines):

@@ -1,0 +1,97 @@
+"""Labels of figures: none is cut or missing, and no outlier hides what a figure compares."""
+
+from __future__ import annotations
+
+import pytest
+
+from tare.analysis.topics.monitoring import CounterTrack, Monitor, Phase
+from tare.analysis.topics.response_times import Timeline, TimeStep
+from tare.report.figures.bars import NARROW, VALUES, WIDE, Bar, bars_figure
+from tare.report.figures.frame import Figure, Spec
+from tare.report.figures.monitoring import monitoring_figure
+from tare.report.figures.palette import looks
+from tare.report.figures.plot import width_of
+from tare.report.figures.response_times import timeline_figure
+from tare.report.figures.vector import PADDING
+
+ARMS = ("bare", "qemu-pv", "xen-pv-openvswitch-conntrack")
+TIMES = (10.0, 40.0, 160.0, 170.0, 1000.0)
+
+
+def drawings(figure: Figure) -> list[Spec]:
+    return [figure.spec, *([figure.narrow] if figure.narrow else [])]
+
+
+def cut(figure: Figure) -> list[str]:
+    """Return the texts of a figure that reach beyond either side of its picture."""
+    found = []
+    for spec in drawings(figure):
+        for text in spec.marks["text"]:
+            width = 0.0 if text["u"] else width_of(text["t"], text["z"])
+            left = text["x"] - width * {"left": 0, "center": 0.5, "right": 1}[text["a"]]
+            if left < -PADDING or left + width > spec.width + PADDING:
+                found.append(text["t"])
+    return found
+
+
+def upright(figure: Figure) -> set[str]:
+    return {text["t"] for spec in drawings(figure) for text in spec.marks["text"] if text["u"]}
+
+
+def timeline(length_s: float, arm: str = "bare") -> Timeline:
+    steps = tuple(
+        TimeStep(second * length_s / 10, 50, 0, 5e-3, 4e-3, 9e-3, 12e-3) for second in range(10)
+    )
+    where = ("run", "cell", 1, arm, "phases", "web-drawn", "{}", False)
+    return Timeline(*where, length_s / 10, steps, (Phase("cpu-load", 1.0, length_s / 2),))
+
+
+@pytest.mark.parametrize("length_s", TIMES)
+def test_the_last_tick_of_a_time_axis_is_whole(length_s: float) -> None:
+    drawn = timeline_figure([timeline(length_s)], name="timeline", title="A timeline")
+    times = tuple(length_s * (n + 1) / 20 for n in range(20))
+    values = {"cpu-user": (0.5,) * 20, "disk-read": (1e6,) * 20}
+    tracks = tuple(CounterTrack(role, times, values) for role in ("subject", "host"))
+    monitor = Monitor("cell", 1, "bare", "alone", "terasort", "{}", False, tracks)
+    for figure in (drawn, monitoring_figure(monitor, name="monitor")):
+        ends = [text["t"] for text in figure.spec.marks["text"]]
+        assert cut(figure) == [] and any(label.endswith("s") for label in ends)
+
+
+def test_response_times_name_what_their_vertical_axis_is_of() -> None:
+    figure = timeline_figure([timeline(160.0)], name="timeline", title="A timeline")
+    assert "response time" in upright(figure)
+
+
+def bars_of(emulated: float, other: float) -> Figure:
+    bars = [
+        Bar("quiet", arm, arm == "qemu-pv", value, (value * 0.9, value * 1.1))
+        for arm, value in zip(ARMS, (other, emulated, other * 1.2), strict=True)
+    ]
+    return bars_figure(bars, looks(ARMS, "bare"), "s", name="bars", title="Bars", what="time")
+
+
+def test_names_of_arms_are_whole_or_end_in_dots_within_the_picture() -> None:
+    figure = bars_of(1.0, 1.0)
+    assert cut(figure) == []
+    for spec in drawings(figure):
+        texts = [text["t"] for text in spec.marks["text"]]
+        # That an arm is emulated is never cut off.
+        assert "qemu-pv (emulated)" in texts
+        assert any(text.startswith("xen-pv-op") and text.endswith("…") for text in texts)
+
+
+@pytest.mark.parametrize(("emulated", "broken"), [(2.0, False), (100.0, True)])
+def test_an_emulated_outlier_does_not_hide_the_others(emulated: float, broken: bool) -> None:
+    figure = bars_of(emulated, 1.0)
+    assert (figure.emulated_as == "marked, and broken") == broken
+    for spec, width in zip(drawings(figure), (WIDE, NARROW), strict=True):
+        rects = spec.marks["rect"]
+        lengths = [rect["x2"] - rect["x"] for rect in rects]
+        first = next(length for rect, length in zip(rects, lengths, strict=True))
+        # The bare machine's bar has a length that can be compared with the others'.
+        assert first > 0.2 * (width - VALUES - 150)
+        assert len(rects) == len(ARMS) + broken
+        assert max(rect["x2"] for rect in rects) <= width - VALUES + 1
+        # The value stands next to the broken bar.
+        assert f"{emulated:.3g}" in " ".join(t["t"] for t in spec.marks["text"])
