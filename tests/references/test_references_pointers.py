@@ -15,9 +15,11 @@ import pytest
 
 from references.references_run import comparison_of_run, write_realtime_run
 from tare.analysis.effects.comparison import Comparison
+from tare.events.results import SkippedPart
 from tare.references.pairing import set_beside
 from tare.references.published import Reference, known_references, load_reference
 from tare.references.stated import Stated, stated
+from tare.report import build_report
 from tare.report.figures.palette import looks
 from tare.report.sections.interference import Interference
 from tare.report.sections.pairs import Pairs
@@ -145,6 +147,24 @@ def test_no_text_of_a_source_has_marks_of_a_document(name: str) -> None:
         assert "without number" not in text, text
     # A figure or a file of its own needs a caption that does not lean on another.
     assert not [each.name for each in reference.exhibits if "The same" in each.shows]
+
+
+def test_names_in_a_runs_reasons_are_code_and_not_backticks(
+    comparison: Comparison, tmp_path: Path
+) -> None:
+    pv = {"platform": "xen", "options": {"type": "pv", "scheduler": "credit"}}
+    run = with_arms(
+        comparison, {"bare": {"platform": "bare"}, "vm": {"platform": "bare"}, "pv": pv}
+    )
+    (one,) = run.runs
+    skipped = (*one.skipped, SkippedPart("pv", None, None, "`xl` is not installed"))
+    run = replace(run, runs=(replace(one, skipped=skipped),))
+    page = build_report(run.runs, run, tmp_path, [REFERENCES["fayyad2013"]])
+    text = page.read_text(encoding="utf-8")
+    published = text[text.index("Published values and this run: fayyad2013") :]
+    published = published[: published.index("</section>")]
+    assert "<code>xl</code> is not installed" in published
+    assert "`" not in published
 
 
 @pytest.mark.parametrize(
