@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from tare.analysis.topics.monitoring import CounterTrack, Monitor, Phase
@@ -9,6 +11,7 @@ from tare.analysis.topics.response_times import Timeline, TimeStep
 from tare.report.figures.bars import NARROW, VALUES, WIDE, Bar, bars_figure
 from tare.report.figures.frame import Figure, Spec
 from tare.report.figures.monitoring import monitoring_figure
+from tare.report.figures.over_size import Mark, over_size_figure
 from tare.report.figures.palette import looks
 from tare.report.figures.plot import width_of
 from tare.report.figures.response_times import timeline_figure
@@ -61,6 +64,28 @@ def test_the_last_tick_of_a_time_axis_is_whole(length_s: float) -> None:
 def test_response_times_name_what_their_vertical_axis_is_of() -> None:
     figure = timeline_figure([timeline(160.0)], name="timeline", title="A timeline")
     assert "response time" in upright(figure)
+
+
+def test_sizes_below_their_axis_do_not_touch() -> None:
+    marks = [Mark("bare", False, size << 10, 1000.0 - size) for size in (0, 1, 2, 4, 8, 16, 32, 48)]
+    figure = over_size_figure("sizes", "Sizes", marks, looks(ARMS, "bare"), "1/s")
+    for spec in drawings(figure):
+        row = [text for text in spec.marks["text"] if text["t"].endswith("B")]
+        ends = [(t["x"], width_of(t["t"], t["z"]) / 2) for t in row]
+        assert len(row) > 3 and row[0]["t"] == "0 B"
+        assert all(x + half < y - other for (x, half), (y, other) in pairwise(ends))
+
+
+def test_a_long_heading_of_bars_ends_in_dots_within_the_picture() -> None:
+    group = "terasort size=5000000000, CPUs without machines, idle, waiting for I/O, " * 3
+    figure = bars_figure(
+        [Bar(group, "bare", False, 1.0, None)], looks(ARMS, "bare"), "s", name="bars", title="Bars"
+    )
+    for spec in drawings(figure):
+        heading = next(text for text in spec.marks["text"] if text["b"])
+        assert heading["t"].endswith("…")
+        # Bold letters are wider by a tenth at least.
+        assert 1.1 * width_of(heading["t"], heading["z"]) < spec.width
 
 
 def bars_of(emulated: float, other: float) -> Figure:

@@ -10,13 +10,16 @@ from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
 from tare.report.figures.palette import AXIS, RULE, SOFT, TEXT, ArmStyle
 from tare.report.figures.plot import fitted, width_of
-from tare.report.page.words import marked, short
+from tare.report.figures.svg import legible
+from tare.report.page.words import marked
 from tare.units import format_number, format_quantity
 
 WIDE, NARROW = 720.0, 360.0
 HEAD, ROW, BAR, FOOT, TITLE = 18.0, 19.0, 13.0, 26.0, 12.0
 LABELS, FEW_LABELS, VALUES = 150.0, 124.0, 64.0
 """Pixels for names of arms, in a wide and in a narrow figure, and for values beyond the bars."""
+BOLD = 13.0
+"""The size of letters that are as wide as bold ones of the size that is written."""
 BREAK, GAP = 8.0, 4.0
 """Pixels of the end of a broken bar, and of the gap before it."""
 SHARE = "%"
@@ -121,7 +124,8 @@ def _drawn(
         if bar.group != before:
             if not unit:
                 scale = room / _longest([each for each in bars if each.group == bar.group])
-            canvas.text(0, top + HEAD / 2, short(bar.group, int(width / 6.2)), size=11, bold=True)
+            group = fitted(legible(bar.group), width, BOLD)
+            canvas.text(0, top + HEAD / 2, group, size=11, bold=True)
             top, before = top + HEAD, bar.group
         label = _label(bar, left - 8)
         canvas.text(left - 8, top + BAR / 2, label, ink=SOFT, align="right", size=11)
@@ -145,7 +149,7 @@ def _drawn(
 def _label(bar: Bar, room: float) -> str:
     """Return an arm's name as far as it fits, and whole that it is emulated."""
     mark = marked("", bar.emulated)
-    return fitted(bar.arm, room - width_of(mark, 11), 11) + mark
+    return fitted(legible(bar.arm), room - width_of(mark, 11), 11) + mark
 
 
 def _longest(bars: Sequence[Bar]) -> float:

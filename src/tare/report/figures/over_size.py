@@ -10,6 +10,7 @@ from itertools import pairwise
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
 from tare.report.figures.palette import RULE, SOFT, ArmStyle
+from tare.report.figures.plot import apart
 from tare.report.page.words import marked, short
 from tare.units import format_quantity, format_size
 
@@ -87,8 +88,8 @@ def _drawn(marks: Sequence[Mark], looks: Mapping[str, ArmStyle], unit: str, widt
     for tick in ticks:
         canvas.rule(LEFT, up(tick), width, up(tick), RULE)
         canvas.text(LEFT - 6, up(tick), _format_value(tick, unit), size=11, ink=SOFT, align="right")
-    for size in sizes:
-        canvas.text(across(size), HEIGHT + 10, format_size(size), size=10, ink=SOFT, align="center")
+    for x, label in apart((across(size), format_size(size)) for size in sizes):
+        canvas.text(x, HEIGHT + 10, label, size=10, ink=SOFT, align="center")
     canvas.text(8, HEIGHT / 2, QUANTITIES.get(unit, unit), ink=SOFT, align="center", upwards=True)
     middle = LEFT + (width - LEFT) / 2
     canvas.text(middle, HEIGHT + 25, "size of the objects", size=11, ink=SOFT, align="center")
