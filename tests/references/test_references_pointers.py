@@ -75,6 +75,11 @@ def test_conditions_name_machines_as_the_source_does(comparison: Comparison) -> 
     )
 
 
+def test_sizes_in_conditions_have_no_needless_zeros() -> None:
+    conditions = REFERENCES["li2013"].facts["write-kvm"].conditions
+    assert conditions == "4 machines on one host, 5 GB to 25 GB"
+
+
 def test_a_table_of_the_bare_machine_shows_it_alone(comparison: Comparison) -> None:
     arms = {"bare": {"platform": "bare"}, "vm": {"platform": "qemu"}}
     run = with_arms(comparison, arms)

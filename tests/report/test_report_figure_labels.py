@@ -6,15 +6,19 @@ from itertools import pairwise
 
 import pytest
 
+from tare.analysis.model import SeriesSummary
 from tare.analysis.topics.monitoring import CounterTrack, Monitor, Phase
 from tare.analysis.topics.response_times import Timeline, TimeStep
 from tare.report.figures.bars import NARROW, VALUES, WIDE, Bar, bars_figure
 from tare.report.figures.frame import Figure, Spec
 from tare.report.figures.monitoring import monitoring_figure
 from tare.report.figures.over_size import Mark, over_size_figure
+from tare.report.figures.palette import ARMS as ARMS_INKS
 from tare.report.figures.palette import looks
 from tare.report.figures.plot import width_of
 from tare.report.figures.response_times import timeline_figure
+from tare.report.figures.series import WIDTH, scatter_figure
+from tare.report.figures.time_spent import BAR, BarPart, TimeBar, time_figures
 from tare.report.figures.vector import PADDING
 
 ARMS = ("bare", "qemu-pv", "xen-pv-openvswitch-conntrack")
@@ -86,6 +90,55 @@ def test_a_long_heading_of_bars_ends_in_dots_within_the_picture() -> None:
         assert heading["t"].endswith("…")
         # Bold letters are wider by a tenth at least.
         assert 1.1 * width_of(heading["t"], heading["z"]) < spec.width
+
+
+def test_no_two_owners_of_a_bar_have_one_colour() -> None:
+    """More owners than there are colours: the smallest are one part."""
+    owners = [BarPart(f"thread {n}", 0.02 + n / 1000, 1e-6, 100.0) for n in range(15)]
+    whole = (*owners, BarPart("idle", 1 - sum(part.share for part in owners)))
+    (figure,) = time_figures("time", [(TimeBar("kvm", False, whole),)])
+    for spec in drawings(figure):
+        bars = [rect for rect in spec.marks["rect"] if rect["y2"] - rect["y"] == BAR]
+        assert len({rect["c"] for rect in bars}) == len(bars) == len(ARMS_INKS) + 1
+        assert bars[-1]["x2"] == pytest.approx(spec.width)
+    assert "5 smaller owners 11 %" in figure.description
+    assert "500 cycles" in " ".join(text["t"] for text in figure.spec.marks["text"])
+
+
+def test_a_close_up_shows_its_own_time_in_units_that_fit() -> None:
+    durations_ns = (68e3, 68e3, 76e3, 68e3)
+    summary = SeriesSummary(
+        entries=(),
+        boots=1,
+        count=4,
+        least=68e3,
+        greatest=76e3,
+        mean=70e3,
+        bin_low_ns=(68e3,),
+        bin_high_ns=(77e3,),
+        counts=(4,),
+        quantiles=(),
+        boot_maxima_ns=(76e3,),
+        envelope_block=1,
+        envelope_time_s=(0.0010, 0.0015, 0.0020, 0.0030),
+        envelope_least_ns=durations_ns,
+        envelope_greatest_ns=durations_ns,
+    )
+    drawn = [
+        scatter_figure(
+            {"bare": summary}, looks(ARMS, "bare"), frozenset(), name="n", part="p", linear=close
+        )
+        for close in (True, False)
+    ]
+    near, far = (
+        {text["t"] for text in figure.spec.marks["text"] if text["t"].endswith("s")}
+        for figure in drawn
+    )
+    assert {"1 ms", "2 ms", "3 ms"} <= near and "0 s" not in near
+    assert "0 s" in far
+    # The first sample is at the left edge, and not behind an empty stretch of time.
+    first, *_, last = (point["x"] for point in drawn[0].spec.marks["point"])
+    assert last - first == pytest.approx(WIDTH)
 
 
 def bars_of(emulated: float, other: float) -> Figure:

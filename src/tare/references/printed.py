@@ -94,7 +94,7 @@ class Fact(ReferencePart):
         counted = f"{self.machines} machine{'s' * (self.machines != 1)}" if self.machines else ""
         counted = " on ".join(filter(None, (counted, self.placement)))
         ends = [end for end in (self.data, self.data_to) if end is not None]
-        worked = " to ".join(format_quantity(end, "B") for end in ends)
+        worked = " to ".join(format_quantity(end, "B", digits=5, trim=True) for end in ends)
         phase = f"during {self.phase}" if self.phase else ""
         than = [labels.get(arm, arm) for arm in self.than]
         others = (" or " if self.arm else ", ").join(than)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tare.analysis.model import SeriesSummary
-from tare.report.figures.axes import Axis, linear_axis, linear_ticks, log_axis
+from tare.report.figures.axes import Axis, linear_axis, linear_ticks, log_axis, tick_label
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure
 from tare.report.figures.palette import SOFT, TEXT, ArmStyle
@@ -72,10 +72,7 @@ def scatter_figure(
         else shared
         for arm, of_arm in columns.items()
     }
-    longest = max(row.at for row in rows) or 1.0
-    ticks = linear_ticks(0, longest, 6)
-    unit = "" if counted else " s"
-    x = Axis(0, longest, tuple(ticks), tuple(f"{tick:,.10g}{unit}" for tick in ticks))
+    x = _across([row.at for row in rows], counted=counted, close=linear)
     labelled = (label for axis in up.values() for label in axis.labels)
     left = math.ceil(max(map(width_of, labelled), default=0)) + 12 + UPRIGHT
     canvas = Canvas(left + WIDTH + 2 + width_of(x.labels[-1]) / 2)
@@ -114,6 +111,17 @@ def scatter_figure(
         spec=canvas.spec(plot.top + PANEL + TITLE + 3),
         emulated=bool(emulated & set(series)),
     )
+
+
+def _across(places: Sequence[float], *, counted: bool, close: bool) -> Axis:
+    """Return the axis along the bottom: from 0, but of a close-up only what it shows."""
+    first, last = (min(places) if close else 0.0), max(places) or 1.0
+    if close and last > first and not counted:
+        ticks = linear_ticks(first, last, 4)
+        return Axis(first, last, tuple(ticks), tuple(tick_label(tick, "s") for tick in ticks))
+    ticks = linear_ticks(0, last, 6)
+    unit = "" if counted else " s"
+    return Axis(0, last, tuple(ticks), tuple(f"{tick:,.10g}{unit}" for tick in ticks))
 
 
 class _Column(NamedTuple):

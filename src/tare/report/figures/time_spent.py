@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure, Spec
@@ -18,6 +18,10 @@ LEAST = 0.005
 MOST_ARMS = 8
 """Arms in one figure; those after them are in the next."""
 TITLE = "Where the time goes while the proxy is full"
+
+
+GREYS: Mapping[str, Ink] = {"idle": NOISE, "unowned": TIE}
+"""What is of no owner has a grey."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ def time_figures(
         where: What the title adds.
         title: The title.
     """
+    arms = [[_folded(bar) for bar in bars] for bars in arms]
     inks = _inks([bar for bars in arms for bar in bars])
     parts = [arms[first : first + MOST_ARMS] for first in range(0, len(arms), MOST_ARMS)]
     figures = []
@@ -90,9 +95,25 @@ def _label(part: BarPart) -> str:
     return f"{100 * part.share:.1f} %, {each} a request: {part.who}"
 
 
+def _folded(bar: TimeBar) -> TimeBar:
+    """Return a bar with no more owners than there are colours: the smallest become one part."""
+    owned = [part for part in bar.parts if part.share >= LEAST and part.who not in GREYS]
+    if len(owned) <= len(ARMS):
+        return bar
+    small = sorted(owned, key=lambda part: part.share)[: len(owned) - len(ARMS) + 1]
+    cycles = [part.cycles for part in small if part.cycles is not None]
+    rest = BarPart(
+        f"{len(small)} smaller owners",
+        sum(part.share for part in small),
+        sum(part.per_request_s for part in small),
+        sum(cycles) if len(cycles) == len(small) else None,
+    )
+    return replace(bar, parts=(*(part for part in bar.parts if part not in small), rest))
+
+
 def _inks(bars: Sequence[TimeBar]) -> dict[str, Ink]:
     """Give each owner one colour, different from those of all owners in the same bar."""
-    found: dict[str, Ink] = {"idle": NOISE, "unowned": TIE}
+    found: dict[str, Ink] = dict(GREYS)
     shown = [dict.fromkeys(p.who for p in bar.parts if p.share >= LEAST) for bar in bars]
     for who in dict.fromkeys(who for owners in shown for who in owners):
         if who in found:
@@ -101,7 +122,7 @@ def _inks(bars: Sequence[TimeBar]) -> dict[str, Ink]:
         taken = {found[other] for owners in with_it for other in owners if other in found}
         free = [ink for ink in ARMS if ink not in taken]
         unused = [ink for ink in free if ink not in found.values()]
-        # More owners in one bar than there are colours: the last ones share.
+        # Owners that meet others in many bars may have no colour left: those share one.
         found[who] = next(iter([*unused, *free]), ARMS[len(found) % len(ARMS)])
     return found
 
