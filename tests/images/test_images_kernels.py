@@ -1,3 +1,5 @@
+import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -6,7 +8,8 @@ import pytest
 from images import images_fakes as fakes
 from tare.errors import InputError
 from tare.hosts import Completed, LocalHost
-from tare.images.kernels import find_kernel, version_of
+from tare.images.archives import Archive
+from tare.images.kernels import find_kernel, missing_kernels, needs_digest, version_of
 from tare.images.packages import kernel_packages
 
 DEBIAN = {"/etc/os-release": b'ID=debian\nPRETTY_NAME="Debian 12"\n'}
@@ -121,3 +124,26 @@ def test_the_version_is_read_from_either_form() -> None:
     assert version_of(fakes.bzimage(b"x" * 100)) == fakes.VERSION
     assert version_of(fakes.pvh_kernel()) == fakes.VERSION
     assert version_of(b"nothing") is None
+
+
+@pytest.mark.parametrize("lists", ["as they were", "fetched again"])
+async def test_a_kernel_that_the_same_lists_named_before_is_not_looked_up_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lists: str
+) -> None:
+    own = Archive(lists=tmp_path / "lists")
+    own.lists.mkdir()
+    (own.lists / "debian_Packages").touch()
+    monkeypatch.setattr("tare.images.archives.OWN", own)
+    notes = tmp_path / "cache" / "kernels"
+    notes.mkdir(parents=True)
+    for name in ("rt", "generic"):
+        note = {"lists": own.state(), "needs": needs_digest(), "key": "0" * 64}
+        (notes / own.note(name)).write_text(json.dumps(note))
+    if lists == "fetched again":
+        os.utime(own.lists / "debian_Packages", ns=(1, 1))
+    host = fakes.FakeHost(archive({}), DEBIAN)
+    found = await missing_kernels(host, tmp_path / "cache", None)
+    if lists == "fetched again":
+        assert set(found.missing) == {"rt", "generic"}
+    else:
+        assert not found.missing and not host.asked

@@ -123,9 +123,8 @@ def _modules_near(file: Path, version: str) -> Path | None:
 
 async def _from_packages(host: Host, kernel: str, cache: Path, archive: Archive) -> Kernel:
     folder = cache / "kernels"
-    remembered = folder / archive.note(re.sub(r"[^A-Za-z0-9._+-]", "_", kernel))
-    lists = archive.state()
-    if (key := _recall(remembered, lists)) and (found := cached_kernel(folder / key)):
+    remembered = _note(cache, kernel, archive)
+    if (key := _recall(remembered, archive.state())) and (found := cached_kernel(folder / key)):
         return found
     packages = await kernel_packages(host, kernel, archive)
     key = store.key_of(
@@ -155,6 +154,11 @@ async def _from_packages(host: Host, kernel: str, cache: Path, archive: Archive)
 def needs_digest() -> str:
     """Return what changes when images may need other modules than were kept."""
     return store.key_of({"needs": sorted(NEEDS.items())})
+
+
+def _note(cache: Path, kernel: str, archive: Archive) -> Path:
+    """Return the file that records what a kernel's name meant in an archive."""
+    return cache / "kernels" / archive.note(re.sub(r"[^A-Za-z0-9._+-]", "_", kernel))
 
 
 def _recall(remembered: Path, lists: int) -> str | None:
@@ -255,8 +259,12 @@ async def missing_kernels(host: Host, cache: Path, release: Release | None) -> G
     missing: dict[str, str] = {}
     remedy = ""
     archive = await kept_archive(host, release, cache)
+    lists = archive.state() if archive is not None else 0
     for name in (REALTIME, GENERAL):
         if name in imported or archive is None:
+            continue
+        if lists and _recall(_note(cache, name, archive), lists):
+            # These lists named its packages when it was found last.
             continue
         try:
             if not await has_kernel(host, name, archive):
