@@ -1,5 +1,5 @@
-.PHONY: setup quick test acceptance lint fuzz torture bench bench-short simulations mutants regressions causes lab-boots docs site architecture wheel release lock \
-	sbom audit clean help
+.PHONY: setup quick test acceptance lint lint-python lint-agent fuzz torture bench bench-short simulations mutants regressions causes \
+	lab-boots docs site architecture wheel release lock sbom audit clean help
 
 # What many processes import is compiled once, also where the environment says otherwise.
 export PYTHONDONTWRITEBYTECODE :=
@@ -25,10 +25,10 @@ test:  ## set up what is missing and run all tests
 	nice cargo test --locked --quiet --manifest-path agent/Cargo.toml; status=$$?; wait; exit $$status
 	@# What measures needs the computer for itself; the rest runs side by side, a file's labs in one place.
 	@# More processes than CPUs: many tests wait most of their time. Neighbours share their fixtures.
-	@# Three processes boot, as a test of a lab that freezes waits for a minute and a half.
+	@# Four processes boot: three kept two CPUs busy for 60 % of their time, as many tests wait.
 	@# A commit passes or fails every time: examples are drawn from one seed. `make fuzz` draws others.
 	@$(PYTEST) $(SEEDED) -n 5 --dist worksteal -m "not slow and not acceptance"; quick=$$?; \
-	$(PYTEST) $(SEEDED) -n 3 --dist loadfile --no-loadscope-reorder -m "slow and boots and not acceptance"; boots=$$?; \
+	$(PYTEST) $(SEEDED) -n 4 --dist loadfile --no-loadscope-reorder -m "slow and boots and not acceptance"; boots=$$?; \
 	$(PYTEST) $(SEEDED) -m "slow and not boots and not acceptance" && exit $$((quick + boots))
 
 PARTS :=

@@ -59,20 +59,29 @@ settings.load_profile("fuzz" if FUZZING else "test")
 
 
 LONGEST = (
-    "lab/test_lab_nested.py",
     "lab/test_lab_xen_guests.py",
+    "run/test_run_lab_frozen.py",
+    "lab/test_lab_nested.py",
+    "run/test_run_ssh.py",
     "run/test_run_faults.py",
     "lab/test_lab_kvm_guests.py",
-    "run/test_run_lab_frozen.py",
-    "run/test_run_ssh.py",
     "scripts/test_without_apt.py",
+    "run/test_run_network_standstill.py",
+    "lab/test_lab_exits.py",
+    "run/test_run_lab.py",
     "run/test_run_cluster.py",
+    "run/test_run_sessions.py",
+    "platforms/test_qemu_guest.py",
+    "run/test_run_existing_machine.py",
     "images/test_live_boots.py",
     "run/test_run_silent_hosts.py",
-    "run/test_run_sessions.py",
+    "images/test_toolbox_extended.py",
+    "scripts/test_wheel.py",
+    "lab/test_lab_noise.py",
 )
-"""Files whose tests take more than a minute together. They come first: one that began last would
-keep a single CPU busy while the others have nothing left to do."""
+"""Files whose tests take half a minute or more together. They come first: one that began last would
+keep a single CPU busy while the others have nothing left to do. Files that compute, as labs do, are
+next to files that wait, so that each CPU has work."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
