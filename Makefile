@@ -39,6 +39,10 @@ acceptance:  ## what takes longer than test, some hours; PARTS="labs debian-13" 
 
 lint:  ## types, style, layers, formats, words
 	@scripts/setup quick
+	@# Python's part uses one CPU for a minute.
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint-python lint-agent
+
+lint-python:
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
@@ -48,6 +52,8 @@ lint:  ## types, style, layers, formats, words
 	.venv/bin/python scripts/import_cycles.py
 	.venv/bin/python scripts/prose.py
 	.venv/bin/python -m benchmarks --check
+
+lint-agent:
 	cargo fmt --manifest-path agent/Cargo.toml --check
 	cargo clippy --locked --quiet --manifest-path agent/Cargo.toml --all-targets -- -D warnings
 
