@@ -15,7 +15,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import Distribution, EntryPoint, entry_points
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -285,7 +285,9 @@ class Registry:
 @cache
 def installed() -> Registry:
     """Return what is installed in this Python environment; loaded once in a process."""
-    return Registry(*(entry_points(group=each) for each in (PLATFORMS, WORKLOADS, PROBES)))
+    # Once for all groups: the files of all packages are read for it.
+    found = entry_points()
+    return Registry(*(found.select(group=each) for each in (PLATFORMS, WORKLOADS, PROBES)))
 
 
 def _parts(
@@ -311,4 +313,10 @@ def _require_model(part: object, model: Any, base: type[BaseModel]) -> None:
 
 
 def _package(point: EntryPoint) -> str:
-    return point.dist.name if point.dist is not None else "an unknown package"
+    return "an unknown package" if point.dist is None else _name(point.dist)
+
+
+@cache
+def _name(package: Distribution) -> str:
+    # All entry points of a package share it; each look would parse its description.
+    return package.name

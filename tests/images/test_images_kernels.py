@@ -9,7 +9,7 @@ from images import images_fakes as fakes
 from tare.errors import InputError
 from tare.hosts import Completed, LocalHost
 from tare.images.archives import Archive
-from tare.images.kernels import find_kernel, missing_kernels, needs_digest, version_of
+from tare.images.kernels import find_kernel, missing_kernels, version_of
 from tare.images.packages import kernel_packages
 
 DEBIAN = {"/etc/os-release": b'ID=debian\nPRETTY_NAME="Debian 12"\n'}
@@ -137,7 +137,7 @@ async def test_a_kernel_that_the_same_lists_named_before_is_not_looked_up_again(
     notes = tmp_path / "cache" / "kernels"
     notes.mkdir(parents=True)
     for name in ("rt", "generic"):
-        note = {"lists": own.state(), "needs": needs_digest(), "key": "0" * 64}
+        note = {"lists": own.state(), "needs": "of another version of Tare", "key": "0" * 64}
         (notes / own.note(name)).write_text(json.dumps(note))
     if lists == "fetched again":
         os.utime(own.lists / "debian_Packages", ns=(1, 1))

@@ -161,13 +161,18 @@ def _note(cache: Path, kernel: str, archive: Archive) -> Path:
     return cache / "kernels" / archive.note(re.sub(r"[^A-Za-z0-9._+-]", "_", kernel))
 
 
-def _recall(remembered: Path, lists: int) -> str | None:
+def _remembered(note: Path) -> Mapping[str, object]:
     try:
-        note = json.loads(remembered.read_bytes())
-        fits = note["needs"] == needs_digest() and (not lists or note["lists"] == lists)
-        return str(note["key"]) if fits else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        found = json.loads(note.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _recall(note: Path, lists: int) -> str | None:
+    found = _remembered(note)
+    fits = found.get("needs") == needs_digest() and (not lists or found.get("lists") == lists)
+    return str(found["key"]) if fits and "key" in found else None
 
 
 def cached_kernel(folder: Path) -> Kernel | None:
@@ -263,7 +268,7 @@ async def missing_kernels(host: Host, cache: Path, release: Release | None) -> G
     for name in (REALTIME, GENERAL):
         if name in imported or archive is None:
             continue
-        if lists and _recall(_note(cache, name, archive), lists):
+        if lists and _remembered(_note(cache, name, archive)).get("lists") == lists:
             # These lists named its packages when it was found last.
             continue
         try:
