@@ -24,6 +24,7 @@ from tare.analysis.statistics.shared_slope import (
     mean_at_equal,
     shared_slopes,
 )
+from tare.analysis.statistics.trimmed import trimmed_interval
 from tare.events.metric import Metric
 
 Floats = NDArray[np.float64]
@@ -48,6 +49,7 @@ class Setting:
         gradient: By how much the log-value grows from a block's first boot to its last.
         position: Whether places are a covariate.
         lag: Correlation of a boot's noise with that of the same arm in the block before.
+        trimmed: Whether trimmed means are compared.
     """
 
     truth: Floats
@@ -59,6 +61,7 @@ class Setting:
     gradient: float = 0.0
     position: bool = False
     lag: float = 0.0
+    trimmed: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ def present(setting: Setting, study: Drawn) -> list[list[str]]:
         along = np.broadcast_to(later, differences.shape)
         slopes = shared_slopes(differences, along) if setting.position else None
         tests = _tested(setting, study, arm, slopes)
-        means = intervals(differences, None)
+        means = intervals(differences, None, trimmed=setting.trimmed)
         if slopes is not None:
             for i, (slope, taken) in enumerate(zip(*(s.tolist() for s in slopes), strict=True)):
                 if taken:
@@ -165,7 +168,7 @@ def _ordered(
 
 def _tested(setting: Setting, study: Drawn, arm: int, slopes: Slopes | None) -> Adjusted:
     differences = study.logs[arm] - study.baseline
-    moderated = [True] * len(differences)
+    moderated, trimmed = [True] * len(differences), [setting.trimmed] * len(differences)
     # As in `families`: a slope that the metrics know well is adjusted for before the test.
     known = np.zeros((len(differences), 1))
     again = np.zeros(len(differences), dtype=np.bool_)
@@ -175,22 +178,24 @@ def _tested(setting: Setting, study: Drawn, arm: int, slopes: Slopes | None) -> 
     if study.boots is None:
         later = np.broadcast_to(study.later[arm], differences.shape)
         along = np.where(again[:, None], later, 0.0) if again.any() else None
-        return family_p(differences - known * later, along, moderated=moderated)
+        return family_p(differences - known * later, along, moderated=moderated, trimmed=trimmed)
     boots = np.concatenate([study.logs[arm][None], study.boots])
     own = np.concatenate([study.places[[arm]], study.places[-2:]])
     placed = np.broadcast_to(own[:, None, :], boots.shape)
     places = np.where(again[None, :, None], placed, np.nan) if again.any() else None
-    return exchanged_p(boots - known * placed, places, moderated=moderated)
+    return exchanged_p(boots - known * placed, places, moderated=moderated, trimmed=trimmed)
 
 
-def intervals(differences: Floats, later: Floats | None) -> list[tuple[float, float, float]]:
+def intervals(
+    differences: Floats, later: Floats | None, *, trimmed: bool = False
+) -> list[tuple[float, float, float]]:
     """Return means and ends of 95 % intervals of log-ratios, row by row."""
     if later is not None:
         rows = [at_equal_positions(list(row), list(later), 0.95) for row in differences]
         if all(row is not None for row in rows):
             known = [row for row in rows if row is not None]
             return [(r.mean, r.mean - r.half_width, r.mean + r.half_width) for r in known]
-    found = mean_interval(differences, 0.95)
+    found = (trimmed_interval if trimmed else mean_interval)(differences, 0.95)
     return list(zip(found.mean, found.low, found.high, strict=True))
 
 

@@ -84,6 +84,9 @@ def test_the_plan_allows_for_looks_and_for_the_twins_boots() -> None:
     once = first(assumed_basis(), asked)
     assert first(assumed_basis(), replace(asked, blocks=(8, 30), sequential=True)) > 1.1 * once
     assert first(assumed_basis(boots=2), asked) < 0.9 * once
+    trimmed = replace(asked, trimmed=True)
+    assert 1.05 * once < first(assumed_basis(), trimmed) < 1.25 * once
+    assert "verdicts compare trimmed means" in describe_detectable(assumed_basis(), trimmed)[1]
     early = describe_detectable(assumed_basis(), plans(6, 30, typical=30, sequential=True))
     assert early[1] == "6 blocks: none, so early"
 

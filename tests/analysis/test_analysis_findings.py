@@ -18,11 +18,13 @@ from tare.analysis.data.settings import Settings
 from tare.analysis.effects.findings import SlowBoots
 from tare.analysis.effects.flags import slow_words
 from tare.analysis.model import Comparison, Effect
+from tare.analysis.runs.run_changes import changes
 from tare.analysis.statistics import slow_boots
 from tare.analysis.statistics.shares import Share
 from tare.events import CellFinished, Event, Observed, Record, fold_records
-from tare.report.page.verdicts import arm_sentences, finding_notes
+from tare.report.page.verdicts import arm_sentences, finding_notes, lead
 from tare.report.page.warnings import warnings_of
+from tare.report.sections.method import method_of
 
 ARMS = {"bare": "bare", "bare-again": "bare", "vm": "qemu", "other": "qemu"}
 EQUAL = SimulatedMetric("time", dict.fromkeys(ARMS, 1e-3), spreads=(0.004, 0.001))
@@ -429,3 +431,58 @@ def test_how_far_normal_boots_reach_is_what_simulation_finds(boots: int) -> None
     """The usual numbers of boots are looked up, and no others."""
     looked_up = slow_boots._reach(boots)
     assert looked_up == pytest.approx(slow_boots._simulated(boots), rel=1e-12)
+
+
+TRIMMED = {"trimmed": True, "position": False}
+
+
+def test_trimmed_means_show_a_difference_that_one_slow_boot_hides() -> None:
+    better = replace(EQUAL, truth={**EQUAL.truth, "vm": 0.95e-3})
+    mean, trimmed = (
+        of(compared(times(3.0, "vm", {5}), better, settings=settings, blocks=12))
+        for settings in (None, TRIMMED)
+    )
+    assert mean.verdict == "inconclusive"
+    assert "1 of 12 boots of vm was slow" in mean.sentence
+    assert trimmed.verdict == "better"
+    assert some(trimmed.interval).method == "trimmed"
+    assert trimmed.estimate == pytest.approx(0.95, abs=0.01)
+    assert "typical boots: the 2 least and the 2 greatest of 12 ratios" in trimmed.sentence
+    assert "1 of 12 boots of vm was slow" in trimmed.sentence
+    assert "The mean includes" not in trimmed.sentence
+    # The mean of all boots is next to it, and the flag says that it differs.
+    assert some(trimmed.student_t) == some(mean.student_t)
+    (flag,) = [flag for flag in trimmed.flags if flag.kind == "robust"]
+    assert flag.text.startswith("a few boots move the mean of all boots, which is not compared")
+
+
+def test_trimmed_means_leave_slow_boots_open_without_any() -> None:
+    found = compared(settings=TRIMMED, blocks=12)
+    equal = of(found)
+    assert equal.verdict == "equivalent"
+    assert "in typical boots; up to" in equal.sentence
+    slower = of(compared(times(1.1, "vm", set(range(1, 13))), settings=TRIMMED, blocks=12))
+    assert slower.verdict == "worse"
+    assert slower.sentence.endswith("up to 26 % of boots may be slow and not be among these 12.")
+    assert "trimmed means)" in lead(found)
+    assert "The study compares trimmed means" in " ".join(method_of(found))
+
+
+def test_counts_of_rare_events_keep_the_mean_of_all_boots() -> None:
+    def lost(event: Event) -> Event:
+        if isinstance(event, Observed):
+            block, name, *_ = event.cell.split("/")
+            return event.model_copy(update={"value": 3.0 * (name == "vm" and int(block[1:]) == 3)})
+        return event
+
+    assert not of(compared(lost, settings=TRIMMED, blocks=12)).trimmed
+
+
+def test_trimmed_means_have_pairs_and_changes_of_their_own() -> None:
+    before, after = (
+        compared(times(factor, "vm", {5}), settings=TRIMMED, blocks=12, run=name, seed=seed)
+        for factor, name, seed in ((3.0, "r1", 1), (1.0, "r2", 2))
+    )
+    (change,) = [change for change in changes(before, after, 0.95) if change.arm == "vm"]
+    assert change.change == pytest.approx(1.0, abs=0.01)
+    assert change.high / change.low < 1.05, "the slow boot of the first run is left out"

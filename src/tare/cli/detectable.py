@@ -48,6 +48,7 @@ def resolvable_differences(
         blocks.precision,
         blocks.tail_precision or TAIL_FACTOR * blocks.precision,
         blocks.method == "sequential",
+        blocks.average == "trimmed",
     )
     known = _known(study, pilot)
     if study.sessions is None:

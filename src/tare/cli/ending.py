@@ -64,6 +64,7 @@ def decide_on(study: Study, fold: Fold, blocks_done: int) -> Decision:
         method="precision" if study.blocks.method == "sequential" else study.blocks.method,
         own_baselines=own_baselines,
         twins={base: twin for base, twin in study.twins if base in baselines},
+        trimmed=study.blocks.average == "trimmed",
     )
     return Decision(judged.continues, judged.reason)
 

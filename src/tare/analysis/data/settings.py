@@ -31,6 +31,7 @@ class Settings:
         plan: The looks of a group-sequential study, whose intervals and tests hold at all of them.
         first: How many blocks decided the number of blocks (Stein's two stages); 0: none did.
         floors: Per metric a difference in its unit that never matters, however large the share.
+        trimmed: Whether trimmed means of the blocks are compared.
     """
 
     baseline: str
@@ -45,6 +46,7 @@ class Settings:
     first: int = 0
     floors: Mapping[str, float] = field(default_factory=dict)
     own_aa: tuple[tuple[str, str], ...] = ()
+    trimmed: bool = False
 
     @property
     def aa_pairs(self) -> tuple[tuple[str, str], ...]:
@@ -114,14 +116,16 @@ class Settings:
         study = runs[0].study
         pair, blocks = study.get("aa"), study.get("blocks") or {}
         stein, sequential = (blocks.get("method") == name for name in ("stein", "sequential"))
+        trimmed = blocks.get("average") == "trimmed"
         own = {arm: base for run in runs for arm, base in run.own_baselines.items()}
         return cls(
             baseline=runs[0].baseline,
             aa_pair=(str(pair[0]), str(pair[1])) if pair else None,
             confidence=float(study.get("confidence") or 0.95),
             margin=float(study.get("margin", 0.02)),
-            # The intervals of these methods have no covariate.
-            position=bool(blocks.get("position")) and not stein and not sequential,
+            # The intervals of these methods, and of trimmed means, have no covariate.
+            position=bool(blocks.get("position")) and not (stein or sequential or trimmed),
+            trimmed=trimmed,
             plan=_plan(study) if sequential else None,
             first=int(blocks.get("least", 0)) if stein else 0,
             floors={str(k): float(v) for k, v in (study.get("floors") or {}).items()},

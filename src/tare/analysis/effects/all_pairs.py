@@ -21,7 +21,7 @@ from tare.analysis.data.settings import Settings
 from tare.analysis.effects.block_order import BlockOrder, orders
 from tare.analysis.effects.compare import Comparing, compare_with
 from tare.analysis.effects.comparison import Comparison
-from tare.analysis.effects.estimates import Pair, Places, estimate_all, pair_up, with_shared_slopes
+from tare.analysis.effects.estimates import Pair, Places, estimate_all, pair_up
 from tare.analysis.effects.families import tested
 from tare.analysis.effects.pairs import AllPairs, ranked
 from tare.analysis.effects.results import Effect, Key
@@ -93,7 +93,7 @@ class _AllPairs:
                 "`tare compare DIR --pairs` shows them"
             )
             return AllPairs(self.arms, (), (), 0, making.settings.level, why)
-        effects = self._effects(with_shared_slopes(pairs))
+        effects = self._effects(making.prepared(pairs))
         tests = sum(effect.adjusted_p is not None for effect in effects) // 2
         return AllPairs(
             self.arms, effects, ranked(effects, self.arms), tests, making.settings.level

@@ -169,6 +169,8 @@ def widened(
     If blocks are shown to be independent, the first is the ordinary interval, and the second None.
     """
     interval = estimate.student_t if pair.typical else estimate.order
+    if pair.trimmed:
+        interval = estimate.trimmed
     if order is None or max(order.wider, order.held) <= 1:
         return interval, None, 1.0
     wide = stretched_ratio if pair.scale == "ratio" else stretched

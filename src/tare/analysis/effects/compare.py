@@ -26,6 +26,7 @@ from tare.analysis.effects.estimates import (
     rare_events,
     rounding_step,
     with_shared_slopes,
+    with_trimmed_means,
 )
 from tare.analysis.effects.families import Tested, tested
 from tare.analysis.effects.findings import failure_rates, lost_cells, slow_modes
@@ -209,6 +210,7 @@ class Comparing:
             own_baselines=settings.own_baselines,
             pooled=dict(self.pooled.values()),
             position=settings.position,
+            trimmed=settings.trimmed,
             failures=failure_rates(self.runs, baselines, settings.confidence),
             environment_changes=changed,
             shown_as=named,
@@ -236,7 +238,7 @@ class Comparing:
             for first, second in self.settings.aa_pairs
             for key in self.measured
         )
-        return with_shared_slopes([pair for pair in found if pair is not None])
+        return self.prepared([pair for pair in found if pair is not None])
 
     def _pairs(self, *, pooled: bool) -> list[Pair]:
         twins = frozenset(self.twins.values())
@@ -250,7 +252,13 @@ class Comparing:
             for key, measured in self.measured.items()
             for arm, (baseline, both) in against.items()
         )
-        return with_shared_slopes([pair for pair in found if pair is not None])
+        return self.prepared([pair for pair in found if pair is not None])
+
+    def prepared(self, pairs: Sequence[Pair]) -> list[Pair]:
+        """Return the pairs with the average that the study asks for, and the slopes of places."""
+        if self.settings.trimmed:
+            return with_trimmed_means(pairs)
+        return with_shared_slopes(pairs)
 
     def _pair(self, key: Key, arm: str, baseline: str) -> Pair | None:
         if self.sessions.across(arm, baseline):
@@ -340,6 +348,7 @@ class Comparing:
             without=_without_events(pair, baseline),
             lost=next((f.text for f in flags if f.kind in ("failures", "baseline-failures")), ""),
             slow=next((f.text for f in flags if f.kind == "slow-boots"), ""),
+            trimmed=pair.trimmed,
             flattered=survivorship_bias(pair, arms, self.known.lost, settings.confidence),
         )
         verdict = judge(evidence)
@@ -381,12 +390,13 @@ class Comparing:
             sentence=in_words,
             flags=(
                 *flags,
-                *robust_flags(estimate, evidence.interval, pair.scale, pair.measured.better),
+                *robust_flags(pair, estimate, evidence.interval),
             ),
             widened=wider,
             step=pair.step,
             each=pair.each,
             compared=pair.compared,
+            trimmed=pair.trimmed,
         )
 
     def _arm_verdicts(self, effects: Sequence[Effect]) -> tuple[ArmVerdict, ...]:

@@ -197,6 +197,7 @@ class Comparison:
         own_baselines: The baseline on its own host, for each arm on another than ``baseline``'s.
         pooled: The twin whose boots count as the baseline's, by the baseline of each host.
         position: Whether the positions of arms in a block are adjusted for.
+        trimmed: Whether trimmed means of the blocks are compared.
         failures: One per arm that has, or whose baseline has, a failed or withheld cell.
         pairs: Every arm against every other; None if that was not asked for.
         shown_as: Names of workloads that did not measure what their own name says.
@@ -223,6 +224,7 @@ class Comparison:
     own_baselines: Mapping[str, str] = field(default_factory=dict)
     pooled: Mapping[str, str] = field(default_factory=dict)
     position: bool = False
+    trimmed: bool = False
     failures: tuple[FailureRate, ...] = ()
     pairs: AllPairs | None = None
     environment_changes: tuple[EnvironmentChange, ...] = ()

@@ -22,6 +22,7 @@ from tare.analysis.statistics.detectable import POWER, detectable
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.moderation import LEAST_METRICS, trigamma
 from tare.analysis.statistics.sequential import LookPlan
+from tare.analysis.statistics.trimmed import spread_of_trimmed
 from tare.events.metric import Kind
 
 ASSUMED_CV = 0.03
@@ -61,6 +62,7 @@ class Plans:
         precision: Asked of typical values.
         tail_precision: Asked of tails.
         sequential: Whether the study is group-sequential.
+        trimmed: Whether trimmed means are compared.
         each: What of ``blocks`` each is.
     """
 
@@ -70,6 +72,7 @@ class Plans:
     precision: float = 0.05
     tail_precision: float = TAIL_FACTOR * 0.05
     sequential: bool = False
+    trimmed: bool = False
     each: Each = "block"
 
 
@@ -173,8 +176,14 @@ def describe_detectable(basis: Basis, plans: Plans, level: float = LEVEL) -> lis
     dispersion = basis.dispersion if moderated else math.inf
     looks = LookPlan(*plans.blocks) if plans.sequential else None
     lines = [f"the detectable differences are estimated from {basis.source}"]
+    if plans.trimmed:
+        lines.append(
+            "verdicts compare trimmed means, without a fifth of the blocks at either end: they "
+            "are about typical boots, and a few slow boots do not move them"
+        )
     for count in dict.fromkeys(plans.blocks):
         margin = math.log1p(plans.margin)
+        cost = spread_of_trimmed(count) if plans.trimmed else 1.0
         typical, worst = (
             detectable(
                 spread,
@@ -185,7 +194,7 @@ def describe_detectable(basis: Basis, plans: Plans, level: float = LEVEL) -> lis
                 plan=looks,
                 dispersion=dispersion,
             )
-            for spread in (basis.spread, basis.worst)
+            for spread in (cost * basis.spread, cost * basis.worst)
         )
         if math.isinf(typical):
             few = count < least_blocks(level)
@@ -200,7 +209,9 @@ def describe_detectable(basis: Basis, plans: Plans, level: float = LEVEL) -> lis
             text += f", {percent(math.expm1(worst))} in the noisiest"
         family = "one metric" if tests == 1 else f"{tests} metrics"
         lines.append(f"{text} ({100 * POWER:.0f} % power over {family})")
-        resolved = detectable(basis.spread, count, tests, level, plan=looks, dispersion=dispersion)
+        resolved = detectable(
+            cost * basis.spread, count, tests, level, plan=looks, dispersion=dispersion
+        )
         if count == plans.blocks[-1] and resolved > margin:
             lines.append(
                 f"this set-up cannot resolve the margin of {percent(plans.margin)}: quieten the "

@@ -39,6 +39,7 @@ from tare.analysis.statistics.robust import hodges_lehmann
 from tare.analysis.statistics.shared_slope import mean_at_equal, shared_slopes
 from tare.analysis.statistics.shares import Share, exact_share
 from tare.analysis.statistics.tails import boot_level_interval, median_interval
+from tare.analysis.statistics.trimmed import trimmed_interval
 
 SELDOM = 0.25
 """If at least this share of an arm's boots is 0, means are compared: a median would say little."""
@@ -64,6 +65,7 @@ class Pair:
         each: The unit of ``blocks``.
         slope: The growth of ``differences`` by position, shared by the metrics of the arm.
         taken: The share of a degree of freedom that it takes; 0: the slope is the pair's own.
+        trimmed: Whether the trimmed mean of the differences is estimated and tested.
     """
 
     key: Key
@@ -80,6 +82,7 @@ class Pair:
     each: Each = "block"
     slope: float = 0.0
     taken: float = 0.0
+    trimmed: bool = False
 
     @property
     def adjusted(self) -> tuple[float, ...]:
@@ -161,6 +164,7 @@ class Estimate:
         bootstrap: Hierarchical bootstrap interval of the same estimate.
         order: Order-statistic interval of the median.
         robust: Hodges–Lehmann's estimate and its interval; None with too few blocks.
+        trimmed: The interval of the trimmed mean; None: means of all blocks are compared.
     """
 
     estimate: float
@@ -168,6 +172,7 @@ class Estimate:
     bootstrap: Interval | None
     order: Interval | None
     robust: Robust | None
+    trimmed: Interval | None = None
 
 
 def _geometric_mean(values: Sequence[float]) -> float:
@@ -295,13 +300,16 @@ def _estimate(
 ) -> Estimate:
     sample = pair.differences
     centre = math.fsum(sample) / len(sample) if pair.typical else statistics.median(sample)
-    student, order = None, None
+    student, order, cut = None, None, None
     if pair.typical and len(sample) >= 2:
         error = error_of_mean(sample, confidence)
         equal = _adjust_for_position(pair, confidence)
         if equal is not None:
             centre, error = equal
         student = (centre - error, centre + error)
+    if pair.trimmed and len(sample) >= 2:
+        found = trimmed_interval(sample, confidence)
+        centre, cut = float(found.mean), (float(found.low), float(found.high))
     if len(sample) >= 2:
         order = median_interval(sample, confidence)
     if seed is not None and not pair.typical and len(sample) >= 2:
@@ -313,6 +321,7 @@ def _estimate(
         bootstrap=outward(pair, bootstrap, resampled, confidence),
         order=outward(pair, order, "order-statistic", confidence),
         robust=robust,
+        trimmed=outward(pair, cut, "trimmed", confidence),
     )
 
 
@@ -323,6 +332,23 @@ def _adjust_for_position(pair: Pair, confidence: float) -> Adjusted | None:
     if not pair.taken:
         return at_equal_positions(pair.differences, pair.later_by, confidence)
     return mean_at_equal(pair.differences, pair.later_by, pair.slope, pair.taken, confidence)
+
+
+def with_trimmed_means(pairs: Sequence[Pair]) -> list[Pair]:
+    """Return the pairs with trimmed means where means of ratios are compared.
+
+    Tails and maxima are medians anyway. Counts of rare events need the mean of all boots: trimming
+    would leave out the events. Positions are not adjusted for.
+
+    Args:
+        pairs: The pairs.
+    """
+    return [
+        replace(pair, trimmed=True, later_by=())
+        if pair.typical and pair.scale == "ratio"
+        else replace(pair, later_by=())
+        for pair in pairs
+    ]
 
 
 def with_shared_slopes(pairs: Sequence[Pair]) -> list[Pair]:

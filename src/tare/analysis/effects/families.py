@@ -28,6 +28,7 @@ from tare.analysis.statistics.maxt import (
 from tare.analysis.statistics.sequential import LookPlan, sequential_p
 from tare.analysis.statistics.shared_slope import MOST_TAKEN
 from tare.analysis.statistics.tails import median_interval
+from tare.analysis.statistics.trimmed import degrees as trimmed_degrees
 
 
 class Tested(NamedTuple):
@@ -101,13 +102,26 @@ def _flipped(
     if plan is not None:
         looks = plan.looks(len(blocks))
         extremes = flips_at_looks(
-            values, looks, ranked=ranked, moderated=_moderated(pairs), seed=seed, least=least
+            values,
+            looks,
+            ranked=ranked,
+            moderated=_moderated(pairs),
+            trimmed=_trimmed(pairs),
+            seed=seed,
+            least=least,
         )
         return sequential_p(extremes, plan.shares(looks), len(pairs))
     if ranked.any():
         values[ranked] = signed_ranks(values[ranked])
     along = later if later.any() else None
-    return family_p(values, along, seed=seed, least=least, moderated=_moderated(pairs))
+    return family_p(
+        values,
+        along,
+        seed=seed,
+        least=least,
+        moderated=_moderated(pairs),
+        trimmed=_trimmed(pairs),
+    )
 
 
 def _exchanged(
@@ -142,14 +156,28 @@ def _exchanged(
                     boots[side, row, columns] -= pair.slope * np.array(positions)
     ranked = [not pair.typical for pair in pairs]
     known = None if np.isnan(places).all() else places
-    moderated = _moderated(pairs)
+    moderated, trimmed = _moderated(pairs), _trimmed(pairs)
     if plan is not None:
         looks = plan.looks(len(blocks))
         extremes = exchanges_at_looks(
-            boots, looks, ranked=ranked, moderated=moderated, seed=seed, least=least
+            boots,
+            looks,
+            ranked=ranked,
+            moderated=moderated,
+            trimmed=trimmed,
+            seed=seed,
+            least=least,
         )
         return sequential_p(extremes, plan.shares(looks), len(pairs))
-    return exchanged_p(boots, known, ranked=ranked, seed=seed, least=least, moderated=moderated)
+    return exchanged_p(
+        boots,
+        known,
+        ranked=ranked,
+        seed=seed,
+        least=least,
+        moderated=moderated,
+        trimmed=trimmed,
+    )
 
 
 def _known_slope(pair: Pair) -> bool:
@@ -164,6 +192,11 @@ def _known_slope(pair: Pair) -> bool:
 def _moderated(pairs: Sequence[Pair]) -> list[bool]:
     """Return whose variances are moderated: log-ratios, which have one unit, and no ranks."""
     return [pair.typical and pair.scale == "ratio" for pair in pairs]
+
+
+def _trimmed(pairs: Sequence[Pair]) -> list[bool]:
+    """Return whose trimmed mean is tested."""
+    return [pair.trimmed for pair in pairs]
 
 
 def _known(p: float) -> float | None:
@@ -203,5 +236,7 @@ def simultaneous(effect: Effect, tests: int) -> tuple[float, float] | None:
     if interval.method == "stein":
         # Its degrees are those of the first blocks, 6 or more.
         degrees = min(degrees, least_blocks(LEVEL) - 1)
+    if effect.trimmed:
+        degrees = trimmed_degrees(effect.blocks)
     factor = t_quantile(1 - error, degrees) / t_quantile(interval.confidence, degrees)
     return outer(centre + factor * (low - centre)), outer(centre + factor * (high - centre))

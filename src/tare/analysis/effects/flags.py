@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -9,13 +10,12 @@ from tare.analysis.effects.block_order import BlockOrder
 from tare.analysis.effects.duets import LEAST_OVERLAP, Cells
 from tare.analysis.effects.estimates import Estimate, Pair, timed
 from tare.analysis.effects.findings import LostCells, SlowBoots
-from tare.analysis.effects.results import Flag, Interval, Key, Scale, as_cost, cost_ends
+from tare.analysis.effects.results import Flag, Interval, Key, as_cost, cost_ends
 from tare.analysis.effects.survivorship_bias import lost_alone
 from tare.analysis.series.series_data import SeriesKey
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.rates import mean_ratio
 from tare.analysis.statistics.shares import Share, exact_share
-from tare.events.metric import Better
 from tare.units import format_number, format_percent
 
 
@@ -198,27 +198,30 @@ def _counted(count: int, each: str) -> str:
     return f"{count} {each}" if count == 1 else f"{count} {each}s"
 
 
-def robust_flags(
-    estimate: Estimate, interval: Interval | None, scale: Scale, better: Better = "lower"
-) -> list[Flag]:
-    """Return a flag if the mean and the robust estimate disagree.
+def robust_flags(pair: Pair, estimate: Estimate, interval: Interval | None) -> list[Flag]:
+    """Return a flag if the mean of all boots and a robust estimate disagree.
+
+    If trimmed means are compared, the mean of all boots is held against them.
 
     Args:
-        estimate: Both.
-        interval: The mean's interval, as shown.
-        scale: The scale of both.
-        better: Which direction is an improvement.
+        pair: The pair.
+        estimate: Its estimates.
+        interval: The interval as shown.
     """
-    robust = estimate.robust
-    if robust is None or interval is None or scale != "ratio":
+    robust, mean = estimate.robust, estimate.student_t
+    if robust is None or interval is None or pair.scale != "ratio":
         return []
-    if robust.interval.holds(estimate.estimate) and interval.holds(robust.estimate):
+    other, ends = robust.estimate, robust.interval
+    text = "a few boots move the mean: without their weight"
+    if pair.trimmed and mean is not None:
+        other, ends = math.sqrt(mean.low * mean.high), mean
+        text = "a few boots move the mean of all boots, which is not compared: with their weight"
+    if ends.holds(estimate.estimate) and interval.holds(other):
         return []
-    low, high = cost_ends(robust.interval.low, robust.interval.high, better)
-    text = (
-        "a few boots move the mean: without their weight the "
-        f"{'ratio' if better == 'neither' else 'cost'} is "
-        f"{format_number(as_cost(robust.estimate, better))} ({format_number(low)} to "
-        f"{format_number(high)})"
+    better = pair.measured.better
+    low, high = cost_ends(ends.low, ends.high, better)
+    text += (
+        f" the {'ratio' if better == 'neither' else 'cost'} is "
+        f"{format_number(as_cost(other, better))} ({format_number(low)} to {format_number(high)})"
     )
     return [Flag("robust", text)]

@@ -257,7 +257,7 @@ def _intervals(
     plain = [replace(pair, step=0.0) for pair in pairs]
     least = least_blocks(settings.level)
     enough = [pair for pair in plain if len(pair.blocks) >= least]
-    if settings.plan is not None or settings.first:
+    if settings.plan is not None or settings.first or settings.trimmed:
         each = 1 - (1 - settings.confidence) / max(1, len(enough))
     else:
         each = simultaneous_confidence(

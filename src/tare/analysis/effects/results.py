@@ -20,6 +20,7 @@ IntervalMethod = Literal[
     "over-boots",
     "sequential",
     "stein",
+    "trimmed",
 ]
 Each = Literal["block", "round"]
 """The unit of observation of an effect: a block, or a round of sessions."""
@@ -209,8 +210,9 @@ class Effect(OfMetric):
         estimate: The effect: geometric mean of the block ratios (``typical``) or their median
             (``tail``, ``maximum``); differences likewise.
         interval: The interval to show: ``student_t`` for ``typical`` and for differences,
-            ``order`` otherwise, extended by what the values' grid hides. None with too few blocks
-            for any verdict, because a narrow interval would mislead.
+            ``order`` otherwise, extended by what the values' grid hides; of the trimmed mean if
+            the study asks for it. None with too few blocks for any verdict, because a narrow
+            interval would mislead.
         student_t: Student-t interval over the block log-ratios, on the ratio scale.
         bootstrap: Hierarchical bootstrap interval of the same estimate (boot-level for tails and
             maxima).
@@ -236,6 +238,8 @@ class Effect(OfMetric):
             compares them: geometric means for ratios, means for differences, medians for tails and
             maxima. None if they were left out.
         step: The step that recorded values are rounded to, in their unit; 0 if none is found.
+        trimmed: Whether ``estimate``, ``interval`` and ``p`` are of the trimmed mean of the blocks.
+            ``student_t`` is then still of the mean of all.
     """
 
     key: Key
@@ -268,13 +272,15 @@ class Effect(OfMetric):
     step: float = 0.0
     each: Each = "block"
     compared: tuple[float, float] | None = None
+    trimmed: bool = False
 
     @property
     def follows(self) -> bool:
         """Whether the estimate is, to 0.5 %, the ratio or difference of the two ``compared``.
 
         It is not if it is the median of the blocks' own ratios, because that differs from the ratio
-        of two medians. Nor is it if the positions of arms in a block are adjusted for.
+        of two medians. Nor is it if the positions of arms in a block are adjusted for, or if the
+        mean is trimmed.
         """
         if self.compared is None:
             return True

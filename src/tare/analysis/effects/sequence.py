@@ -9,6 +9,7 @@ from tare.analysis.effects.estimates import Estimate, Pair, outward
 from tare.analysis.statistics.logratio import mean_interval
 from tare.analysis.statistics.sequential import LookPlan
 from tare.analysis.statistics.tails import median_interval
+from tare.analysis.statistics.trimmed import trimmed_interval
 
 
 def in_sequence(
@@ -36,6 +37,10 @@ def _estimate(pair: Pair, estimate: Estimate, plan: LookPlan, confidence: float)
     if not pair.typical:
         ends = median_interval(values, here)
         return replace(estimate, order=outward(pair, ends, "sequential", confidence))
+    if pair.trimmed:
+        cut = trimmed_interval(values, here)
+        ends = float(cut.low), float(cut.high)
+        return replace(estimate, trimmed=outward(pair, ends, "sequential", confidence))
     found = mean_interval(values, here)
     ends = float(found.low), float(found.high)
     return replace(estimate, student_t=outward(pair, ends, "sequential", confidence))

@@ -26,6 +26,7 @@ from tare.analysis.statistics.logratio import (
 )
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.tails import median_interval
+from tare.analysis.statistics.trimmed import trimmed_interval
 from tare.events.metric import Kind
 from tare.events.results import FinishedCell
 from tare.units import format_percent
@@ -107,6 +108,7 @@ def decide(
     own_baselines: Mapping[str, str] | None = None,
     twins: Mapping[str, str] | None = None,
     method: Method = "precision",
+    trimmed: bool = False,
 ) -> Decision:
     """Decide after a block whether to start another one.
 
@@ -123,6 +125,7 @@ def decide(
         twins: The twin of each baseline that has one: its boots count as the baseline's.
         method: How often precision is looked at: after each block; when a pilot says that it will
             do (Kalibera & Jones 2013); or when the least blocks say so, once (Stein 1945).
+        trimmed: Whether trimmed means are compared.
 
     Returns:
         Continue below ``least`` and stop at ``most``. In between, continue while any headline
@@ -141,7 +144,7 @@ def decide(
     given = tuple(values)
     tail_share = precision / (tail_precision or TAIL_FACTOR * precision)
     goal = PrecisionTarget(
-        baseline, own_baselines or {}, confidence, precision, tail_share, twins or {}
+        baseline, own_baselines or {}, confidence, precision, tail_share, twins or {}, trimmed
     )
     if method != "precision":
         wanted = blocks_wanted(given, goal, least, blocks_done, once=method == "stein")
@@ -168,8 +171,8 @@ def decide(
 class PrecisionTarget(NamedTuple):
     """What is asked of a run's precision, as `decide` takes it.
 
-    ``tail_share`` is by how much a tail's half-width counts less than that of a typical value, and
-    ``twins`` are of the baselines that have one.
+    ``tail_share`` is by how much a tail's half-width counts less than that of a typical value,
+    ``twins`` are of the baselines that have one, and ``trimmed`` is whether means are trimmed.
     """
 
     baseline: str
@@ -178,6 +181,7 @@ class PrecisionTarget(NamedTuple):
     precision: float
     tail_share: float = 1 / TAIL_FACTOR
     twins: Mapping[str, str] = MappingProxyType({})
+    trimmed: bool = False
 
     def of(self, kind: Kind) -> float:
         """Return the precision that is asked of a kind of metric."""
@@ -333,7 +337,7 @@ def _half_width(
     share, confidence = 1.0 if kind == "typical" else asked.tail_share, asked.confidence
     if min(value for block in (*arm, *baseline) for value in block) > 0:
         ratios = [_mean_log(a) - _mean_log(b) for a, b in zip(arm, baseline, strict=True)]
-        ends = _ends(ratios, confidence, kind)
+        ends = _ends(ratios, asked, kind)
         return math.inf if ends is None else share * relative_half_width(*ends)
     differences = [fmean(a) - fmean(b) for a, b in zip(arm, baseline, strict=True)]
     scale = abs(fmean(fmean(block) for block in baseline))
@@ -344,10 +348,11 @@ def _half_width(
     return share * float(found.high - found.low) / 2 / scale
 
 
-def _ends(ratios: list[float], confidence: float, kind: Kind) -> tuple[float, float] | None:
+def _ends(ratios: list[float], asked: PrecisionTarget, kind: Kind) -> tuple[float, float] | None:
     if kind != "typical":
-        return median_interval(ratios, confidence)
-    found = mean_interval(ratios, confidence)
+        return median_interval(ratios, asked.confidence)
+    interval = trimmed_interval if asked.trimmed else mean_interval
+    found = interval(ratios, asked.confidence)
     return float(found.low), float(found.high)
 
 

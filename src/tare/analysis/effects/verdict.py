@@ -27,6 +27,7 @@ from tare.analysis.effects.results import (
 from tare.analysis.statistics.detectable import POWER, blocks_for_equality
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.shares import exact_share
+from tare.analysis.statistics.trimmed import left_out
 from tare.events.metric import Metric
 from tare.units import format_number, format_percent, format_quantity
 
@@ -61,6 +62,7 @@ class Evidence(OfMetric):
         without: The arms that have no block with a counted event.
         lost: The cells that failed in one arm only, and are left out; empty: none.
         slow: The boots that were slow, and are part of the mean; empty: none.
+        trimmed: Whether the estimate is the trimmed mean, without the slowest boots.
     """
 
     metric: Metric
@@ -84,6 +86,7 @@ class Evidence(OfMetric):
     without: tuple[str, ...] = ()
     lost: str = ""
     slow: str = ""
+    trimmed: bool = False
 
 
 def judge(evidence: Evidence) -> VerdictWord:
@@ -169,7 +172,9 @@ def sentence(
         return text
     if evidence.lost and evidence.lost not in text:
         text += f" Failed cells are left out: {evidence.lost}."
-    if evidence.slow and evidence.kind == "typical" and evidence.slow not in text:
+    if evidence.trimmed:
+        text += f" {_typical_only(evidence, verdict)}"
+    elif evidence.slow and evidence.kind == "typical" and evidence.slow not in text:
         text += f" The mean includes slow boots: {evidence.slow}."
     if evidence.without:
         text += f" {_text_without_events(evidence)}"
@@ -226,6 +231,19 @@ def _slow_open(evidence: Evidence) -> str:
         return ""
     each = "boot" if evidence.each == "block" else evidence.each
     return f" in typical {each}s; {slow_unseen(evidence.blocks, each)}"
+
+
+def _typical_only(evidence: Evidence, verdict: VerdictWord) -> str:
+    """Return in words that a trimmed mean is about typical boots, and what is known of others."""
+    cut = left_out(evidence.blocks)
+    ends = "least and the greatest" if cut == 1 else f"{cut} least and the {cut} greatest"
+    each = "boot" if evidence.each == "block" else evidence.each
+    text = f"This is about typical {each}s: the {ends} of {evidence.blocks} ratios are left out"
+    if evidence.slow:
+        return f"{text}; {evidence.slow}."
+    return (
+        f"{text}." if verdict == "equivalent" else f"{text}; {slow_unseen(evidence.blocks, each)}."
+    )
 
 
 def _text_without_events(evidence: Evidence) -> str:

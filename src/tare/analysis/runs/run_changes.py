@@ -22,8 +22,10 @@ from tare.analysis.statistics.meta_analysis import (
     rank_shift,
     seldom_shift,
     together,
+    trimmed_shift,
 )
 from tare.analysis.statistics.resolution import NANOSECOND, log_widening
+from tare.analysis.statistics.trimmed import error_of_trimmed
 from tare.errors import InputError
 
 SPOILS = frozenset({"failures", "baseline-failures", "serial", "slow-boots", "together"})
@@ -186,6 +188,8 @@ def _change(before: Effect, after: Effect, confidence: float, ranges: bool) -> C
     ratio = before.scale == after.scale == "ratio"
     samples = _sample(before, ratio), _sample(after, ratio)
     shift = mean_shift if before.kind == "typical" else rank_shift
+    if before.trimmed and after.trimmed:
+        shift = trimmed_shift
     if before.seldom or after.seldom:
         # If most boots have no event, the median is 0, however many the others have.
         shift = seldom_shift
@@ -269,10 +273,15 @@ def pooled(comparisons: Sequence[Comparison], confidence: float) -> tuple[Pooled
 
 
 def _pool(effects: Sequence[Effect], confidence: float) -> PooledEffect:
-    logs = [[math.log(block.value) for block in effect.block_effects] for effect in effects]
-    means = [math.fsum(values) / len(values) for values in logs]
-    errors = [deviation(values) / math.sqrt(len(values)) for values in logs]
-    return together(means, errors, confidence)
+    found = [_mean_and_error(effect) for effect in effects]
+    return together([mean for mean, _ in found], [error for _, error in found], confidence)
+
+
+def _mean_and_error(effect: Effect) -> tuple[float, float]:
+    values = [math.log(block.value) for block in effect.block_effects]
+    if effect.trimmed:
+        return error_of_trimmed(values)
+    return math.fsum(values) / len(values), deviation(values) / math.sqrt(len(values))
 
 
 def require_same_baseline(comparisons: Sequence[Comparison]) -> None:

@@ -20,10 +20,13 @@ from tare.analysis.statistics.maxt import (
     LEAST_FOR_POSITION,
     Adjusted,
     common_scale,
+    marked,
     signed_ranks,
     stepped_down,
 )
 from tare.analysis.statistics.moderation import LEAST_BLOCKS, Prior, prior_variance
+from tare.analysis.statistics.trimmed import degrees as trimmed_degrees
+from tare.analysis.statistics.trimmed import invariant_squares, trimmed_shares
 
 Floats = NDArray[np.float64]
 
@@ -48,6 +51,7 @@ def exchanged_p(
     seed: int = 0,
     least: int = 2,
     moderated: ArrayLike | None = None,
+    trimmed: ArrayLike | None = None,
 ) -> Adjusted:
     """Return raw and adjusted p-values of one family of metrics.
 
@@ -60,11 +64,12 @@ def exchanged_p(
         seed: Seed of the drawn exchanges.
         least: Fewest blocks of a metric that belongs to the family.
         moderated: By metric whether its variance is moderated, as in `maxt.family_p`.
+        trimmed: By metric whether its trimmed mean is tested, which takes no places.
     """
     values = np.asarray(boots, dtype=np.float64)
     metrics = values.shape[1]
     found = Adjusted(np.full(metrics, np.nan), np.full(metrics, np.nan))
-    tested, count, extreme = _extremes(values, places, ranked, seed, moderated)
+    tested, count, extreme = _extremes(values, places, ranked, seed, moderated, trimmed)
     if tested.size:
         raw, adjusted = stepped_down(extreme, count < least)
         found.raw[tested], found.adjusted[tested] = raw, adjusted
@@ -77,6 +82,7 @@ def exchanges_at_looks(
     *,
     ranked: ArrayLike,
     moderated: ArrayLike,
+    trimmed: ArrayLike | None = None,
     seed: int = 0,
     least: int = 2,
 ) -> list[NDArray[np.float32]]:
@@ -89,13 +95,14 @@ def exchanges_at_looks(
         looks: How many of the blocks are looked at, each time.
         ranked: By metric whether signed ranks are tested in place of values.
         moderated: By metric whether its variance is moderated.
+        trimmed: By metric whether its trimmed mean is tested.
         seed: Seed of the drawn exchanges.
         least: Fewest blocks of a metric; with less it is minus infinity.
     """
     values, found = np.asarray(boots, dtype=np.float64), []
     for look in looks:
         seen = values[:, :, :look]
-        tested, count, each = _extremes(seen, None, ranked, seed, moderated)
+        tested, count, each = _extremes(seen, None, ranked, seed, moderated, trimmed)
         extreme = np.full((values.shape[1], DRAWS + 1), -np.inf, dtype=np.float32)
         enough = count >= least
         extreme[tested[enough]] = each[enough]
@@ -109,6 +116,7 @@ def _extremes(
     ranked: ArrayLike | None,
     seed: int,
     moderated: ArrayLike | None,
+    trimmed: ArrayLike | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
     """Return which metrics are tested, their blocks, and how extreme they are by exchange."""
     metrics = values.shape[1]
@@ -123,17 +131,15 @@ def _extremes(
     if tested.size == 0:
         return tested, count[tested], np.empty((0, DRAWS + 1))
     along = None if places is None else _all_exchanges(np.asarray(places, dtype=np.float64))[tested]
-    comparable = np.zeros(metrics, dtype=np.bool_)
-    if moderated is not None:
-        comparable |= np.asarray(moderated, dtype=np.bool_)
-    comparable &= count >= LEAST_BLOCKS
+    comparable = marked(moderated, metrics) & (count >= LEAST_BLOCKS)
     # A block with a value of each boot has two degrees of freedom, another has one.
     degrees = count + (~np.isnan(values).any(axis=0)).sum(axis=1)
-    prior = _prior(differences[tested], degrees[tested], along, comparable[tested])
+    cut = marked(trimmed, metrics)
+    prior = _prior(differences[tested], degrees[tested], along, comparable[tested], cut[tested])
     return (
         tested,
         count[tested],
-        _statistics(differences[tested], count[tested], along, prior, seed),
+        _statistics(differences[tested], count[tested], along, prior, seed, cut[tested]),
     )
 
 
@@ -151,14 +157,22 @@ def _all_exchanges(values: Floats) -> Floats:
 
 
 @lru_cache(maxsize=1)
-def _drawn(seed: int, blocks: int) -> Floats:
-    """Return which of a block's ways each exchange takes, 1 or 0, ``(ways * blocks, exchanges)``.
-
-    All families of a run share these draws, because drawing takes as long as testing does.
-    """
+def _chosen(seed: int, blocks: int) -> NDArray[np.int64]:
+    """Return which of a block's ways each exchange takes, ``(exchanges, blocks)``."""
     # Block by block, so that more blocks leave the exchanges of the first ones unchanged.
     chosen = np.random.default_rng(seed).integers(0, _WAYS, size=(blocks, DRAWS + 1)).T
     chosen[:1] = 0
+    chosen.flags.writeable = False
+    return chosen
+
+
+@lru_cache(maxsize=1)
+def _drawn(seed: int, blocks: int) -> Floats:
+    """Return `_chosen` as picks, 1 or 0, ``(ways * blocks, exchanges)``.
+
+    All families of a run have the same draws, because drawing takes as long as testing does.
+    """
+    chosen = _chosen(seed, blocks)
     picks = np.zeros((DRAWS + 1, _WAYS, blocks))
     np.put_along_axis(picks, chosen[:, None, :], 1.0, axis=1)
     names: Floats = picks.reshape(DRAWS + 1, _WAYS * blocks).T
@@ -171,6 +185,7 @@ def _prior(
     degrees: NDArray[np.int64],
     along: Floats | None,
     comparable: NDArray[np.bool_],
+    trimmed: NDArray[np.bool_],
 ) -> Prior:
     """Fit the prior of variances to all ways to name boots, so that no exchange changes it."""
     rest = np.nan_to_num(differences)
@@ -183,6 +198,13 @@ def _prior(
     squares = (rest**2).sum(axis=(1, 2)) / _WAYS
     # These squares estimate a difference's variance in each block, from one or two degrees.
     blocks = (~np.isnan(differences).any(axis=1)).sum(axis=1)
+    degrees = degrees.astype(np.float64)
+    for row in np.flatnonzero(trimmed):
+        own = differences[row, : _WAYS // 2]
+        kept = trimmed_degrees(int(blocks[row])) + 1
+        squares[row] = invariant_squares(own[:, ~np.isnan(own).any(axis=0)])
+        degrees[row] *= kept / blocks[row]
+        blocks[row] = kept
     return prior_variance(squares * degrees / blocks, degrees, comparable)
 
 
@@ -192,6 +214,7 @@ def _statistics(
     along: Floats | None,
     prior: Prior,
     seed: int,
+    trimmed: NDArray[np.bool_],
 ) -> Floats:
     """Return how extreme each metric is, ``(metrics, exchanges)``, the observed names first."""
     metrics, _, blocks = differences.shape
@@ -218,4 +241,11 @@ def _statistics(
     scale = np.abs(whole).max(axis=1, keepdims=True)
     usable = whole > _ROUNDING * scale
     share = np.divide(sums**2, whole, out=np.zeros_like(whole), where=usable)
+    for row in np.flatnonzero(trimmed):
+        there = ~np.isnan(differences[row]).any(axis=0)
+        ways = _chosen(seed, blocks)[:, there]
+        own = differences[row][ways, np.flatnonzero(there)]
+        share[row] = trimmed_shares(own, prior.squares[row])
+        free = trimmed_degrees(int(count[row]))
+        degrees[row] = free + np.round(prior.degrees[row]).astype(np.int64)
     return common_scale(np.minimum(share, 1.0), degrees)

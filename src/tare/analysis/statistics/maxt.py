@@ -8,7 +8,7 @@ the least adjusted p does not grow with it.
 
 Where position in the block is a covariate, exchanging names flips the difference of positions as
 well. The statistic is then t of the intercept in the regression of the differences on those of the
-positions, fitted again for each pattern.
+positions, fitted again for each pattern. Where a study compares trimmed means, it is their t.
 
 A metric without a value in some block is flipped in the blocks it has, and its statistic is
 put on a common scale by its own degrees of freedom (min-P; ibid. §2.3): a metric of few blocks has
@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tare.analysis.statistics.distributions import beta_cdf
 from tare.analysis.statistics.moderation import LEAST_BLOCKS, prior_variance
+from tare.analysis.statistics.trimmed import degrees, invariant_squares, trimmed_shares
 
 Floats = NDArray[np.float64]
 
@@ -91,6 +92,7 @@ def family_p(
     seed: int = 0,
     least: int = 2,
     moderated: ArrayLike | None = None,
+    trimmed: ArrayLike | None = None,
 ) -> Adjusted:
     """Return raw and adjusted p-values of one family of metrics.
 
@@ -103,6 +105,7 @@ def family_p(
         least: Fewest blocks of a metric that belongs to the family.
         moderated: By metric whether its variance is moderated by that of the others that are. They
             need one unit, such as log-ratios. Metrics of fewer than 6 blocks never are.
+        trimmed: By metric whether its trimmed mean is tested, which takes no positions.
 
     Raises:
         ValueError: The shapes do not fit.
@@ -116,10 +119,8 @@ def family_p(
     if tested.size == 0:
         return result
     along = None if positions is None else np.asarray(positions, dtype=np.float64)[tested]
-    comparable = np.zeros(shape[0], dtype=np.bool_)
-    if moderated is not None:
-        comparable |= np.asarray(moderated, dtype=np.bool_)
-    statistic = _Statistic(values[tested], along, comparable[tested])
+    comparable, cut = marked(moderated, shape[0]), marked(trimmed, shape[0])
+    statistic = _Statistic(values[tested], along, comparable[tested], cut[tested])
     observed = statistic(np.ones((1, shape[1])))[:, 0]
     outside = statistic.count < least
     order = np.lexsort((-observed, outside))
@@ -145,6 +146,7 @@ def flips_at_looks(
     *,
     ranked: ArrayLike,
     moderated: ArrayLike,
+    trimmed: ArrayLike | None = None,
     seed: int = 0,
     least: int = 2,
 ) -> list[NDArray[np.float32]]:
@@ -158,6 +160,7 @@ def flips_at_looks(
         looks: How many of the blocks are looked at, each time.
         ranked: By metric whether signed ranks are tested in place of values.
         moderated: As for `family_p`.
+        trimmed: As for `family_p`.
         seed: Seed of the signs of later blocks.
         least: Fewest blocks of a metric; with less it is minus infinity.
 
@@ -166,6 +169,7 @@ def flips_at_looks(
     """
     values, found = np.array(differences, dtype=np.float64, ndmin=2), []
     rows, comparable = np.asarray(ranked, dtype=np.bool_), np.asarray(moderated, dtype=np.bool_)
+    cut = marked(trimmed, len(values))
     signs = _signs_over_time(values.shape[1], seed)
     for look in looks:
         seen = values[:, :look].copy()
@@ -173,12 +177,17 @@ def flips_at_looks(
         enough = (~np.isnan(seen)).sum(axis=1) >= max(least, 2)
         extreme = np.full((len(values), len(signs)), -np.inf, dtype=np.float32)
         if enough.any():
-            statistic = _Statistic(seen[enough], None, comparable[enough])
+            statistic = _Statistic(seen[enough], None, comparable[enough], cut[enough])
             different = min(len(signs), 2 ** (look - 1))
             each = statistic(signs[:different, :look])
             extreme[enough] = np.tile(each, len(signs) // different)
         found.append(extreme)
     return found
+
+
+def marked(rows: ArrayLike | None, count: int) -> NDArray[np.bool_]:
+    """Return which of so many rows are marked; None marks no row."""
+    return np.zeros(count, dtype=np.bool_) if rows is None else np.asarray(rows, dtype=np.bool_)
 
 
 def simultaneous_confidence(differences: ArrayLike, confidence: float, *, seed: int = 0) -> float:
@@ -222,7 +231,11 @@ class _Statistic:
     """How extreme each metric is under sign patterns, on one scale for all metrics."""
 
     def __init__(
-        self, values: Floats, positions: Floats | None, moderated: NDArray[np.bool_] | bool = False
+        self,
+        values: Floats,
+        positions: Floats | None,
+        moderated: NDArray[np.bool_] | bool = False,
+        trimmed: NDArray[np.bool_] | bool = False,
     ) -> None:
         there = ~np.isnan(values)
         filled = np.where(there, values, 0.0)
@@ -241,9 +254,14 @@ class _Statistic:
         self.unit = unit if used.any() else None
         self.count = count.astype(np.float64)
         enough = moderated & (count >= LEAST_BLOCKS)
-        prior = prior_variance(self.energy, count - used, enough)
+        self.trimmed = {int(row): values[row, there[row]] for row in np.flatnonzero(trimmed)}
+        free = count - 1 - used
+        for row, own in self.trimmed.items():
+            self.energy[row], free[row] = invariant_squares(own[None]), degrees(own.size)
+        prior = prior_variance(self.energy, free + 1, enough)
         self.energy += prior.squares
-        self.degrees = count - 1 - used + np.round(prior.degrees).astype(np.int64)
+        self.added, self.there = prior.squares, there
+        self.degrees = free + np.round(prior.degrees).astype(np.int64)
 
     def __call__(self, signs: Floats) -> Floats:
         """Return the statistics, shape ``(metrics, patterns)``; more is more extreme.
@@ -259,6 +277,8 @@ class _Statistic:
         whole = length * self.energy[:, None]
         usable = whole > 0
         share: Floats = np.divide(along**2, whole, out=np.zeros_like(along), where=usable)
+        for row, own in self.trimmed.items():
+            share[row] = trimmed_shares(own * signs[:, self.there[row]], self.added[row])
         return common_scale(np.minimum(share, 1.0), self.degrees)
 
 

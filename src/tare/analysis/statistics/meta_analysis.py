@@ -11,6 +11,8 @@ import numpy as np
 
 from tare.analysis.statistics.distributions import student_quantile
 from tare.analysis.statistics.logratio import t_quantile
+from tare.analysis.statistics.trimmed import degrees as trimmed_degrees
+from tare.analysis.statistics.trimmed import error_of_trimmed
 
 
 class Shift(NamedTuple):
@@ -54,11 +56,35 @@ def mean_shift(first: Sequence[float], second: Sequence[float], confidence: floa
     shift = float(two.mean() - one.mean())
     if min(one.size, two.size) < 2:
         return Shift(shift, -math.inf, math.inf)
-    parts = float(one.var(ddof=1)) / one.size, float(two.var(ddof=1)) / two.size
-    whole = sum(parts)
+    errors = (
+        float(one.std(ddof=1)) / math.sqrt(one.size),
+        float(two.std(ddof=1)) / math.sqrt(two.size),
+    )
+    return _welch(shift, errors, (one.size - 1, two.size - 1), confidence)
+
+
+def trimmed_shift(first: Sequence[float], second: Sequence[float], confidence: float) -> Shift:
+    """Return the difference of two independent trimmed means (Yuen 1974, after Welch).
+
+    Args:
+        first: One value per block of the first run.
+        second: One value per block of the second run.
+        confidence: Nominal coverage.
+    """
+    if min(len(first), len(second)) < 2:
+        return mean_shift(first, second, confidence)
+    (one, error), (two, other) = error_of_trimmed(first), error_of_trimmed(second)
+    free = trimmed_degrees(len(first)), trimmed_degrees(len(second))
+    return _welch(two - one, (error, other), free, confidence)
+
+
+def _welch(
+    shift: float, errors: tuple[float, float], free: tuple[int, int], confidence: float
+) -> Shift:
+    whole = errors[0] ** 2 + errors[1] ** 2
     if whole <= 0:
         return Shift(shift, shift, shift)
-    degrees = whole**2 / (parts[0] ** 2 / (one.size - 1) + parts[1] ** 2 / (two.size - 1))
+    degrees = whole**2 / (errors[0] ** 4 / free[0] + errors[1] ** 4 / free[1])
     half = student_quantile(confidence, degrees) * math.sqrt(whole)
     return Shift(shift, shift - half, shift + half)
 

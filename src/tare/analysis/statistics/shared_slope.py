@@ -4,6 +4,10 @@ A covariate of a block, such as the arm's position in it, acts on all metrics of
 same way. A slope for each metric costs one degree of freedom each: with 8 blocks that reduced power
 from 81 to 64 %. So the slope is pooled over the metrics, and used only if it is significant. It
 then costs each metric only a share of a degree.
+
+Tests have a slope of their own, from lines through the origin. An exchange of the names of arm and
+baseline turns differences and covariate at once, and leaves such a slope as it is. So tests of what
+remains are exact, also for a slope that is uncertain, or used only because it was significant.
 """
 
 from __future__ import annotations
@@ -44,7 +48,9 @@ class Slopes(NamedTuple):
     taken: Floats
 
 
-def shared_slopes(differences: ArrayLike, covariate: ArrayLike) -> Slopes:
+def shared_slopes(
+    differences: ArrayLike, covariate: ArrayLike, *, for_tests: bool = False, boots: int = 1
+) -> Slopes:
     """Return the slopes of all metrics of one arm.
 
     The pooled slope weights metrics by their precision. Its error treats blocks as clusters,
@@ -55,17 +61,22 @@ def shared_slopes(differences: ArrayLike, covariate: ArrayLike) -> Slopes:
         differences: Block differences in one unit, such as log-ratios, shape ``(metrics,
             blocks)``; no NaN.
         covariate: The covariate, arm less baseline, same shape.
+        for_tests: Whether lines are through the origin.
+        boots: How many columns each block has: 3 for deviations of three boots from their mean.
     """
     d, x = np.asarray(differences, dtype=np.float64), np.asarray(covariate, dtype=np.float64)
-    metrics, blocks = d.shape
+    metrics, blocks = d.shape[0], d.shape[1] // boots
     none = Slopes(np.zeros(metrics), np.zeros(metrics))
     if blocks < LEAST_BLOCKS:
         return none
-    centred, along = d - d.mean(axis=1, keepdims=True), x - x.mean(axis=1, keepdims=True)
+    centred, along, free = d, x, blocks * max(1, boots - 1) - 1
+    if not for_tests:
+        centred, along = d - d.mean(axis=1, keepdims=True), x - x.mean(axis=1, keepdims=True)
+        free -= 1
     squares = (along**2).sum(axis=1)
     usable = squares > _LEAST_SPREAD * (x**2).sum(axis=1)
     own = np.divide((along * centred).sum(axis=1), squares, out=np.zeros(metrics), where=usable)
-    variance = ((centred - own[:, None] * along) ** 2).sum(axis=1) / (blocks - 2)
+    variance = ((centred - own[:, None] * along) ** 2).sum(axis=1) / free
     usable &= variance > 0
     count = int(usable.sum())
     if not count:
@@ -74,17 +85,17 @@ def shared_slopes(differences: ArrayLike, covariate: ArrayLike) -> Slopes:
     information = weights * squares
     whole = float(information.sum())
     pooled = float((information * own).sum()) / whole
-    scores = (weights[:, None] * along * (centred - pooled * along)).sum(axis=0)
+    scores = _by_block(weights[:, None] * along * (centred - pooled * along), boots)
     # The jackknife over blocks: each block's weight shrinks its own residual.
-    levers = (weights[:, None] * along**2).sum(axis=0) / whole
+    levers = _by_block(weights[:, None] * along**2, boots) / whole
     moved = scores / np.maximum(1 - levers, _LEAST_SPREAD) / whole
     jackknife = float((moved**2).sum()) * (blocks - 1) / blocks
     # If that is small by chance, the correlation of the metrics' residuals still is not.
     residuals = (centred - own[:, None] * along) * np.sqrt(weights)[:, None]
     together = float((residuals.sum(axis=0) ** 2).sum() / (residuals**2).sum())
     error = math.sqrt(max(jackknife, max(together, 1.0) / whole))
-    between = _slope_variance(own[usable], information[usable], pooled, blocks - 2)
-    if abs(pooled) <= t_quantile(SHOWN, blocks - 2) * error and not between:
+    between = _slope_variance(own[usable], information[usable], pooled, free)
+    if abs(pooled) <= t_quantile(SHOWN, free) * error and not between:
         return none
     # With one metric, the slope is its own.
     kept = np.divide(between, between + 1 / np.where(usable, information, 1.0))
@@ -92,6 +103,12 @@ def shared_slopes(differences: ArrayLike, covariate: ArrayLike) -> Slopes:
     taken = np.where(usable, kept + (1 - kept) * share, 0.0)
     slope = np.where(usable, pooled + kept * (own - pooled), 0.0)
     return Slopes(slope, taken)
+
+
+def _by_block(values: Floats, boots: int) -> Floats:
+    """Return the sums over metrics and boots, one for each block."""
+    found: Floats = values.sum(axis=0).reshape(-1, boots).sum(axis=1)
+    return found
 
 
 def _slope_variance(own: Floats, information: Floats, pooled: float, degrees: int) -> float:

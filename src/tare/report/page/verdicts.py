@@ -137,7 +137,8 @@ def lead(comparison: Comparison) -> str:
     if rounds:
         so_many = f"{counted(max(rounds), 'round')} of sessions"
     against = short(comparison.against, NAME)
-    text = f"Cost compared with {against} in typical boots ({so_many})"
+    average = ", trimmed means" if comparison.trimmed else ""
+    text = f"Cost compared with {against} in typical boots ({so_many}{average})"
     boots = comparison.blocks
     if boots < least_blocks(LEVEL):
         return text
@@ -258,7 +259,8 @@ def _sentence(
     }
     sentences = resource_sentences(costs, lacking, brief=brief)
     slow = [cost for cost in costs if cost.interval is not None and _has_slow_boots(cost)]
-    if slow and brief:
+    if slow and (brief or comparison.trimmed):
+        # Trimmed means leave such boots out.
         sentences.append(f"Slow boots: {names_in_words(slow)}.")
     elif slow:
         figures, include = ("figure", "includes") if len(slow) == 1 else ("figures", "include")

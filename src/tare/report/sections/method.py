@@ -63,6 +63,7 @@ def method_of(comparison: Comparison) -> tuple[str, ...]:
         "The values next to a cost factor are geometric means over the blocks that both arms have, "
         "so that it is their quotient. For tails and maxima they are medians, and the factor is "
         "the median of the blocks’ own ratios. † marks a factor that differs from the quotient.",
+        *_trimmed_sentences(comparison),
         *_session_sentences(comparison),
         _tests(chosen, comparison),
         f"Worse or better: p below {comparison.level:g}, 1 outside the interval, and the estimate "
@@ -83,6 +84,20 @@ def method_of(comparison: Comparison) -> tuple[str, ...]:
         for family in comparison.families
     ]
     return tuple(lines)
+
+
+def _trimmed_sentences(comparison: Comparison) -> list[str]:
+    if not comparison.trimmed:
+        return []
+    return [
+        "The study compares trimmed means: where the above says geometric mean and interval, a "
+        "fifth of the blocks’ ratios, at least one, is left out at either end, and the interval "
+        "is Student’s t with winsorised squares (Yuen 1974). A few slow boots do not move them, "
+        "and verdicts are about typical boots only. The CSV file also has the interval of the "
+        "mean of all blocks (student_t); where the two disagree, the effect is flagged. Counts of "
+        "rare events are compared by the mean of all blocks. † marks trimmed means too, which are "
+        "not the quotient of the two values."
+    ]
 
 
 def _session_sentences(comparison: Comparison) -> list[str]:
@@ -129,10 +144,11 @@ def _tests(chosen: str, comparison: Comparison) -> str:
         if chosen == "sequential"
         else ""
     )
+    statistic = " of trimmed means" if comparison.trimmed else ""
     return (
-        f"p comes from a permutation test by {how}.{looks} It is corrected by max-T over one arm’s "
-        "headline metrics, or over its others, which are exploratory. An arm without any "
-        "difference is called worse or better in any headline metric in at most "
+        f"p comes from a permutation test{statistic} by {how}.{looks} It is corrected by max-T "
+        "over one arm’s headline metrics, or over its others, which are exploratory. An arm "
+        "without any difference is called worse or better in any headline metric in at most "
         f"{100 * comparison.level:g} % of studies, whatever other arms there are."
     )
 
