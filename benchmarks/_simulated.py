@@ -18,12 +18,7 @@ from tare.analysis.statistics.logratio import mean_interval
 from tare.analysis.statistics.maxt import Adjusted, family_p
 from tare.analysis.statistics.position import at_equal_positions
 from tare.analysis.statistics.serial import serial
-from tare.analysis.statistics.shared_slope import (
-    MOST_TAKEN,
-    Slopes,
-    mean_at_equal,
-    shared_slopes,
-)
+from tare.analysis.statistics.shared_slope import mean_at_equal, shared_slopes, without_slopes
 from tare.analysis.statistics.trimmed import trimmed_interval
 from tare.events.metric import Metric
 
@@ -132,7 +127,7 @@ def present(setting: Setting, study: Drawn) -> list[list[str]]:
         differences = logs - study.baseline
         along = np.broadcast_to(later, differences.shape)
         slopes = shared_slopes(differences, along) if setting.position else None
-        tests = _tested(setting, study, arm, slopes)
+        tests = _tested(setting, study, arm)
         means = intervals(differences, None, trimmed=setting.trimmed)
         if slopes is not None:
             for i, (slope, taken) in enumerate(zip(*(s.tolist() for s in slopes), strict=True)):
@@ -166,24 +161,23 @@ def _ordered(
     ]
 
 
-def _tested(setting: Setting, study: Drawn, arm: int, slopes: Slopes | None) -> Adjusted:
+def _tested(setting: Setting, study: Drawn, arm: int) -> Adjusted:
     differences = study.logs[arm] - study.baseline
+    later = np.broadcast_to(study.later[arm], differences.shape)
     moderated, trimmed = [True] * len(differences), [setting.trimmed] * len(differences)
-    # As in `families`: a slope that the metrics know well is adjusted for before the test.
-    known = np.zeros((len(differences), 1))
-    again = np.zeros(len(differences), dtype=np.bool_)
-    if slopes is not None:
-        again = slopes.taken > MOST_TAKEN
-        known = np.where(again, 0.0, slopes.slope)[:, None]
-    if study.boots is None:
-        later = np.broadcast_to(study.later[arm], differences.shape)
-        along = np.where(again[:, None], later, 0.0) if again.any() else None
-        return family_p(differences - known * later, along, moderated=moderated, trimmed=trimmed)
-    boots = np.concatenate([study.logs[arm][None], study.boots])
-    own = np.concatenate([study.places[[arm]], study.places[-2:]])
-    placed = np.broadcast_to(own[:, None, :], boots.shape)
-    places = np.where(again[None, :, None], placed, np.nan) if again.any() else None
-    return exchanged_p(boots - known * placed, places, moderated=moderated, trimmed=trimmed)
+    values, places = differences[None], later[None]
+    if study.boots is not None:
+        values = np.concatenate([study.logs[arm][None], study.boots])
+        own = np.concatenate([study.places[[arm]], study.places[-2:]])
+        places = np.broadcast_to(own[:, None, :], values.shape)
+    left = None
+    if setting.position:
+        values, along = without_slopes(values, places, np.ones(len(differences)))
+        left = None if np.isnan(along).all() else along
+    if study.boots is not None:
+        return exchanged_p(values, left, moderated=moderated, trimmed=trimmed)
+    along_ = None if left is None else left[0]
+    return family_p(values[0], along_, moderated=moderated, trimmed=trimmed)
 
 
 def intervals(

@@ -33,6 +33,7 @@ from tare.analysis.statistics.exchange import exchanges_at_looks
 from tare.analysis.statistics.logratio import mean_interval
 from tare.analysis.statistics.maxt import family_p, flips_at_looks
 from tare.analysis.statistics.sequential import LookPlan, declared_at, sequential_p, spent
+from tare.analysis.statistics.shared_slope import without_slopes
 from tare.cli.ending import _decide_by_verdicts
 from tare.events import Record, fold_records
 from tare.events.results import CellResult, Observation
@@ -125,6 +126,51 @@ def test_looks_after_each_block_keep_the_error_rate(rows: int) -> None:
         ordinary += any((each >= each[0]).mean() < 0.05 for each in highest)
     assert wrong <= 0.05 * studies + 3 * math.sqrt(studies * 0.0475)
     assert ordinary > 0.08 * studies
+
+
+@pytest.mark.parametrize("sides", [1, 3])
+def test_looks_take_out_the_effect_of_places(sides: int) -> None:
+    """A gradient over a block hides a difference from looks that ignore the places."""
+    rng, plan, studies, rows = np.random.default_rng(4), LookPlan(6, 9), 60, 4
+    looks, signs = plan.looks(), np.ones(rows)
+    shares = plan.shares(looks)
+    ignoring = found = wrong = 0
+    for _ in range(studies):
+        boots = 0.03 * rng.standard_normal((3, rows, 9))
+        stood = np.array([rng.permutation(3) for _ in range(9)]).T[:, None, :].repeat(rows, axis=1)
+        boots += 0.1 * stood
+        if sides == 1:
+            boots, stood = boots[:1] - boots[1:2], stood[:1] - stood[1:2]
+        for truth in (0.0, 0.12):
+            values = boots.copy()
+            values[0, 0] += truth
+            each = [without_slopes(values[..., :n], stood[..., :n], signs) for n in looks]
+            ranked, moderated = [False] * rows, [True] * rows
+            if sides == 1:
+                at_looks = [(seen[0], left[0]) for seen, left in each]
+                extremes, plain = (
+                    flips_at_looks(
+                        values[0], looks, ranked=ranked, moderated=moderated, at_looks=at
+                    )
+                    for at in (at_looks, None)
+                )
+            else:
+                extremes, plain = (
+                    exchanges_at_looks(
+                        values, looks, ranked=ranked, moderated=moderated, at_looks=at
+                    )
+                    for at in (each, None)
+                )
+            declared, alone = (
+                declared_at([one.max(axis=0) for one in some], shares, 0.05) is not None
+                for some in (extremes, plain)
+            )
+            wrong += declared and not truth
+            found += declared and bool(truth)
+            ignoring += alone and bool(truth)
+    assert wrong <= 0.05 * studies + 3 * math.sqrt(studies * 0.0475)
+    assert found >= 0.9 * studies
+    assert ignoring <= found - 0.2 * studies
 
 
 def test_looks_at_exchanges_keep_the_error_rate() -> None:
@@ -306,7 +352,7 @@ def test_the_study_fixes_the_way_to_stop() -> None:
     assert not Blocks.model_validate({"least": 12, "method": "stein"}).position
     assert Blocks.model_validate({}).method == "precision"
     assert Blocks.model_validate({"least": 12}).position
-    assert not Blocks.model_validate({"least": 12, "method": "sequential"}).position
+    assert Blocks.model_validate({"least": 12, "method": "sequential"}).position
     with pytest.raises(ValidationError):
         Blocks.model_validate({"method": "significance"})
 

@@ -13,10 +13,10 @@ from tare.analysis.statistics.logratio import t_quantile
 from tare.analysis.statistics.maxt import family_p
 from tare.analysis.statistics.position import at_equal_positions
 from tare.analysis.statistics.shared_slope import (
-    MOST_TAKEN,
     Slopes,
     mean_at_equal,
     shared_slopes,
+    without_slopes,
 )
 
 BLOCKS = 8
@@ -112,12 +112,39 @@ def test_intervals_cover_and_the_familywise_error_is_kept(
         found = shared_slopes(d, x)
         mean, half = half_width(d, x, found)
         covered += abs(mean) <= half
-        known = np.where(found.taken <= MOST_TAKEN, found.slope, 0.0)[:, None]
-        later = np.where((found.taken > MOST_TAKEN)[:, None], x, 0.0)
-        tests = family_p(d - known * x, later if later.any() else None, moderated=[True] * metrics)
+        freed, left = without_slopes(d[None], x[None], np.ones(metrics))
+        later = None if np.isnan(left).all() else left[0]
+        tests = family_p(freed[0], later, moderated=[True] * metrics)
         declared += bool((tests.adjusted < 0.05).any())
     assert covered / studies >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / studies)
     assert declared / studies <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / studies)
+
+
+@pytest.mark.parametrize("sides", [1, 3])
+@pytest.mark.parametrize("metrics", [1, 6])
+def test_an_exchange_of_names_does_not_change_the_slope_of_tests(sides: int, metrics: int) -> None:
+    """So tests of what remains are exact, whatever the slope is, and whether or not it is used."""
+    rng = np.random.default_rng(9)
+    where = np.array([rng.permutation(max(sides, 2)) for _ in range(BLOCKS)]).T / 2
+    stood = (where if sides == 3 else where[:1] - where[1:])[:, None, :].repeat(metrics, axis=1)
+    values = 0.01 * rng.standard_normal(stood.shape) + 0.1 * stood
+    values[0, 0] += 0.05
+    if sides == 3:
+        values[2, 0, 3] = np.nan
+    signs = np.ones(metrics)
+    freed, left = without_slopes(values, stood, signs)
+    assert (np.nanstd(freed - values) > 0) == (metrics > 1)
+    assert np.isnan(left).any() == (metrics > 1), "a single metric fits its slope by pattern"
+    if sides == 3:
+        turned, again = (each[[1, 0, 2]] for each in (values, stood))
+        assert without_slopes(turned, again, signs)[0][[1, 0, 2]] == pytest.approx(
+            freed, nan_ok=True
+        )
+    else:
+        turns = rng.choice((-1.0, 1.0), size=BLOCKS)
+        assert without_slopes(values * turns, stood * turns, signs)[0] * turns == pytest.approx(
+            freed
+        )
 
 
 def test_a_gradient_within_the_block_does_not_widen_intervals() -> None:

@@ -42,9 +42,9 @@ def test_the_position_in_the_block_is_not_a_covariate() -> None:
     assert not study_of(TURNS.replace("least: 8, most: 8", "least: 12, most: 12")).blocks.position
     # Without turns, places are taken into account by default, also with few blocks.
     assert study_of(TURNS.replace(", turns: true", "")).blocks.position
-    for method in ("stein", "sequential"):
+    for method, adjusted in (("stein", False), ("sequential", True)):
         other = TURNS.replace(", turns: true", f", method: {method}")
-        assert not study_of(other).blocks.position
+        assert study_of(other).blocks.position == adjusted
 
 
 def test_servers_of_arms_on_one_network_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,7 +128,7 @@ def test_other_platforms_keep_their_own_words() -> None:
 def test_former_method_to_stop_is_accepted_and_reported() -> None:
     text = (STUDY % "scheduling: {cap: 0.5}") + "blocks: {method: anytime}\n"
     study = parse_study(text.encode(), "s.yaml", build_catalog())
-    assert study.blocks.method == "sequential" and not study.blocks.position
+    assert study.blocks.method == "sequential" and study.blocks.position
     (notice,) = study.notices
     assert notice.startswith("blocks.method: `anytime` is now `sequential`")
     stored = {"blocks": {"method": "anytime", "most": 20}}

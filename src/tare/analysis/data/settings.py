@@ -124,7 +124,7 @@ class Settings:
             confidence=float(study.get("confidence") or 0.95),
             margin=float(study.get("margin", 0.02)),
             # The intervals of these methods, and of trimmed means, have no covariate.
-            position=bool(blocks.get("position")) and not (stein or sequential or trimmed),
+            position=bool(blocks.get("position")) and not (stein or trimmed),
             trimmed=trimmed,
             plan=_plan(study) if sequential else None,
             first=int(blocks.get("least", 0)) if stein else 0,

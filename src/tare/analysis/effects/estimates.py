@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tare.analysis.data.grouping import Block, BlockId, Measured, logs_of
 from tare.analysis.effects.results import (
@@ -66,6 +67,7 @@ class Pair:
         slope: The growth of ``differences`` by position, shared by the metrics of the arm.
         taken: The share of a degree of freedom that it takes; 0: the slope is the pair's own.
         trimmed: Whether the trimmed mean of the differences is estimated and tested.
+        tested_by: As ``later_by``, for tests, which have a slope of their own.
     """
 
     key: Key
@@ -83,6 +85,7 @@ class Pair:
     slope: float = 0.0
     taken: float = 0.0
     trimmed: bool = False
+    tested_by: tuple[float, ...] = ()
 
     @property
     def adjusted(self) -> tuple[float, ...]:
@@ -303,7 +306,7 @@ def _estimate(
     student, order, cut = None, None, None
     if pair.typical and len(sample) >= 2:
         error = error_of_mean(sample, confidence)
-        equal = _adjust_for_position(pair, confidence)
+        equal = at_equal_places(pair, confidence)
         if equal is not None:
             centre, error = equal
         student = (centre - error, centre + error)
@@ -325,7 +328,7 @@ def _estimate(
     )
 
 
-def _adjust_for_position(pair: Pair, confidence: float) -> Adjusted | None:
+def at_equal_places(pair: Pair, confidence: float) -> Adjusted | None:
     """Return the mean at equal positions in the block; None if positions are not adjusted for."""
     if not pair.later_by:
         return None
@@ -351,6 +354,22 @@ def with_trimmed_means(pairs: Sequence[Pair]) -> list[Pair]:
     ]
 
 
+def sharing_a_slope(pairs: Sequence[Pair]) -> list[list[int]]:
+    """Return the pairs by index whose metrics share the slope of their positions."""
+    groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for i, pair in enumerate(pairs):
+        if pair.tested_by:
+            alone = pair.key if pair.scale == "difference" else None
+            headline = pair.measured.headline
+            groups[pair.arm, pair.baseline, pair.blocks, headline, alone].append(i)
+    return list(groups.values())
+
+
+def cost_signs(pairs: Sequence[Pair]) -> NDArray[np.float64]:
+    """Return -1 for rates: a slower boot has greater durations and smaller rates."""
+    return np.array([-1.0 if pair.measured.better == "higher" else 1.0 for pair in pairs])
+
+
 def with_shared_slopes(pairs: Sequence[Pair]) -> list[Pair]:
     """Return the pairs with the slopes of their positions, shared by the metrics of each arm.
 
@@ -360,23 +379,19 @@ def with_shared_slopes(pairs: Sequence[Pair]) -> list[Pair]:
     Args:
         pairs: The pairs of all arms.
     """
-    groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for i, pair in enumerate(pairs):
-        if pair.later_by and pair.typical:
-            alone = pair.key if pair.scale == "difference" else None
-            headline = pair.measured.headline
-            groups[pair.arm, pair.baseline, pair.blocks, headline, alone].append(i)
-    found = [pair if pair.typical else replace(pair, later_by=()) for pair in pairs]
-    for indices in groups.values():
+    found = [
+        replace(pair, tested_by=pair.later_by) if pair.typical else replace(pair, later_by=())
+        for pair in pairs
+    ]
+    for indices in sharing_a_slope(found):
         members = [pairs[i] for i in indices]
-        # A slower boot has greater durations and smaller rates.
-        signs = np.array([-1.0 if p.measured.better == "higher" else 1.0 for p in members])
+        signs = cost_signs(members)
         costs = signs[:, None] * np.array([p.differences for p in members])
         slopes = shared_slopes(costs, [p.later_by for p in members])
         each = zip(indices, (signs * slopes.slope).tolist(), slopes.taken.tolist(), strict=True)
         for i, slope, taken in each:
             later_by = pairs[i].later_by if taken else ()
-            found[i] = replace(pairs[i], later_by=later_by, slope=slope, taken=taken)
+            found[i] = replace(found[i], later_by=later_by, slope=slope, taken=taken)
     return found
 
 

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tare.analysis.data.grouping import BlockId
-from tare.analysis.effects.estimates import Pair
+from tare.analysis.effects.estimates import Pair, cost_signs, sharing_a_slope
 from tare.analysis.effects.results import Effect
 from tare.analysis.effects.verdict import LEVEL
 from tare.analysis.statistics.bootstrap import seed_from
@@ -26,9 +27,11 @@ from tare.analysis.statistics.maxt import (
     signed_ranks,
 )
 from tare.analysis.statistics.sequential import LookPlan, sequential_p
-from tare.analysis.statistics.shared_slope import MOST_TAKEN
+from tare.analysis.statistics.shared_slope import without_slopes
 from tare.analysis.statistics.tails import median_interval
 from tare.analysis.statistics.trimmed import degrees as trimmed_degrees
+
+Floats = NDArray[np.float64]
 
 
 class Tested(NamedTuple):
@@ -90,20 +93,22 @@ def _flipped(
 ) -> Adjusted:
     """Test where a block is a pair of boots, which may change names."""
     column = {block: number for number, block in enumerate(blocks)}
-    values = np.full((len(pairs), len(blocks)), np.nan)
-    later = np.zeros_like(values)
+    values = np.full((1, len(pairs), len(blocks)), np.nan)
+    later = np.full_like(values, np.nan)
     ranked = np.zeros(len(pairs), dtype=np.bool_)
     for row, pair in enumerate(pairs):
         columns = [column[block] for block in pair.blocks]
-        values[row, columns] = pair.adjusted if _known_slope(pair) else pair.differences
+        values[0, row, columns] = pair.differences
         ranked[row] = not pair.typical
-        if pair.later_by and pair.typical and not _known_slope(pair):
-            later[row, columns] = pair.later_by
+        if pair.tested_by:
+            later[0, row, columns] = pair.tested_by
     if plan is not None:
         looks = plan.looks(len(blocks))
+        each = [_without_slopes(pairs, values[..., :n], later[..., :n]) for n in looks]
         extremes = flips_at_looks(
-            values,
+            values[0],
             looks,
+            at_looks=[(seen[0], None if left is None else left[0]) for seen, left in each],
             ranked=ranked,
             moderated=_moderated(pairs),
             trimmed=_trimmed(pairs),
@@ -111,12 +116,13 @@ def _flipped(
             least=least,
         )
         return sequential_p(extremes, plan.shares(looks), len(pairs))
+    freed, left = _without_slopes(pairs, values, later)
+    tested_values = freed[0]
     if ranked.any():
-        values[ranked] = signed_ranks(values[ranked])
-    along = later if later.any() else None
+        tested_values[ranked] = signed_ranks(tested_values[ranked])
     return family_p(
-        values,
-        along,
+        tested_values,
+        None if left is None else left[0],
         seed=seed,
         least=least,
         moderated=_moderated(pairs),
@@ -138,7 +144,6 @@ def _exchanged(
         if ratio and not pair.measured.positive(sides):
             # One of the baseline's boots was 0, and only both together have a ratio.
             sides = (pair.arm, pair.baseline)
-        placed = pair.typical and bool(pair.later_by) and not _known_slope(pair)
         columns = [column[block] for block in pair.blocks]
         for side, arm in enumerate(sides):
             if arm not in pair.measured.arms:
@@ -148,20 +153,17 @@ def _exchanged(
             boots[side, row, columns] = (
                 list(map(math.log, column_values)) if ratio else column_values
             )
-            if placed or _known_slope(pair):
+            if pair.tested_by:
                 positions = [pair.places.get(block, {}).get(arm, math.nan) for block in pair.blocks]
-                if placed:
-                    places[side, row, columns] = positions
-                else:
-                    boots[side, row, columns] -= pair.slope * np.array(positions)
+                places[side, row, columns] = positions
     ranked = [not pair.typical for pair in pairs]
-    known = None if np.isnan(places).all() else places
     moderated, trimmed = _moderated(pairs), _trimmed(pairs)
     if plan is not None:
         looks = plan.looks(len(blocks))
         extremes = exchanges_at_looks(
             boots,
             looks,
+            at_looks=[_without_slopes(pairs, boots[..., :n], places[..., :n]) for n in looks],
             ranked=ranked,
             moderated=moderated,
             trimmed=trimmed,
@@ -170,8 +172,7 @@ def _exchanged(
         )
         return sequential_p(extremes, plan.shares(looks), len(pairs))
     return exchanged_p(
-        boots,
-        known,
+        *_without_slopes(pairs, boots, places),
         ranked=ranked,
         seed=seed,
         least=least,
@@ -180,13 +181,22 @@ def _exchanged(
     )
 
 
-def _known_slope(pair: Pair) -> bool:
-    """Return whether the slope of places is adjusted for before the test, as a known one.
+def _without_slopes(
+    pairs: Sequence[Pair], values: Floats, places: Floats
+) -> tuple[Floats, Floats | None]:
+    """Return a family's values without the effect of places, and the places left to the test.
 
-    The metrics of the arm know it so well that it takes next to nothing from this one. Otherwise,
-    the slope is estimated again for each pattern.
+    Args:
+        pairs: The family.
+        values: Differences or boots, ``(sides, metrics, blocks)``.
+        places: Their places; NaN where these do not matter.
     """
-    return bool(pair.later_by) and 0 < pair.taken <= MOST_TAKEN
+    freed, left = values.copy(), np.full_like(places, np.nan)
+    for rows in sharing_a_slope(pairs):
+        members = [pairs[i] for i in rows]
+        found = without_slopes(values[:, rows], places[:, rows], cost_signs(members))
+        freed[:, rows], left[:, rows] = found
+    return freed, None if np.isnan(left).all() else left
 
 
 def _moderated(pairs: Sequence[Pair]) -> list[bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tare.analysis.effects.estimates import Estimate, Pair, outward
+from tare.analysis.effects.estimates import Estimate, Pair, at_equal_places, outward
 from tare.analysis.statistics.logratio import mean_interval
 from tare.analysis.statistics.sequential import LookPlan
 from tare.analysis.statistics.tails import median_interval
@@ -41,6 +41,10 @@ def _estimate(pair: Pair, estimate: Estimate, plan: LookPlan, confidence: float)
         cut = trimmed_interval(values, here)
         ends = float(cut.low), float(cut.high)
         return replace(estimate, trimmed=outward(pair, ends, "sequential", confidence))
+    equal = at_equal_places(pair, here)
+    if equal is not None:
+        ends = equal.mean - equal.half_width, equal.mean + equal.half_width
+        return replace(estimate, student_t=outward(pair, ends, "sequential", confidence))
     found = mean_interval(values, here)
     ends = float(found.low), float(found.high)
     return replace(estimate, student_t=outward(pair, ends, "sequential", confidence))

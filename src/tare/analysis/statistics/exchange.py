@@ -83,6 +83,7 @@ def exchanges_at_looks(
     ranked: ArrayLike,
     moderated: ArrayLike,
     trimmed: ArrayLike | None = None,
+    at_looks: Sequence[tuple[ArrayLike, ArrayLike | None]] | None = None,
     seed: int = 0,
     least: int = 2,
 ) -> list[NDArray[np.float32]]:
@@ -96,13 +97,16 @@ def exchanges_at_looks(
         ranked: By metric whether signed ranks are tested in place of values.
         moderated: By metric whether its variance is moderated.
         trimmed: By metric whether its trimmed mean is tested.
+        at_looks: The boots and places that each look tests, as for `exchanged_p`, if they are not
+            just the first of ``boots``.
         seed: Seed of the drawn exchanges.
         least: Fewest blocks of a metric; with less it is minus infinity.
     """
     values, found = np.asarray(boots, dtype=np.float64), []
-    for look in looks:
-        seen = values[:, :, :look]
-        tested, count, each = _extremes(seen, None, ranked, seed, moderated, trimmed)
+    for number, look in enumerate(looks):
+        here, places = (values[:, :, :look], None) if at_looks is None else at_looks[number]
+        seen = np.asarray(here, dtype=np.float64)
+        tested, count, each = _extremes(seen, places, ranked, seed, moderated, trimmed)
         extreme = np.full((values.shape[1], DRAWS + 1), -np.inf, dtype=np.float32)
         enough = count >= least
         extreme[tested[enough]] = each[enough]

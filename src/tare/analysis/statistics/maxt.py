@@ -147,6 +147,7 @@ def flips_at_looks(
     ranked: ArrayLike,
     moderated: ArrayLike,
     trimmed: ArrayLike | None = None,
+    at_looks: Sequence[tuple[ArrayLike, ArrayLike | None]] | None = None,
     seed: int = 0,
     least: int = 2,
 ) -> list[NDArray[np.float32]]:
@@ -161,6 +162,8 @@ def flips_at_looks(
         ranked: By metric whether signed ranks are tested in place of values.
         moderated: As for `family_p`.
         trimmed: As for `family_p`.
+        at_looks: The differences and positions that each look tests, as for `family_p`, if they
+            are not just the first of ``differences``.
         seed: Seed of the signs of later blocks.
         least: Fewest blocks of a metric; with less it is minus infinity.
 
@@ -171,13 +174,15 @@ def flips_at_looks(
     rows, comparable = np.asarray(ranked, dtype=np.bool_), np.asarray(moderated, dtype=np.bool_)
     cut = marked(trimmed, len(values))
     signs = _signs_over_time(values.shape[1], seed)
-    for look in looks:
-        seen = values[:, :look].copy()
+    for number, look in enumerate(looks):
+        here, along = (values[:, :look], None) if at_looks is None else at_looks[number]
+        seen = np.array(here, dtype=np.float64)
         seen[rows] = np.where(np.isnan(seen[rows]), np.nan, signed_ranks(seen[rows]))
         enough = (~np.isnan(seen)).sum(axis=1) >= max(least, 2)
         extreme = np.full((len(values), len(signs)), -np.inf, dtype=np.float32)
         if enough.any():
-            statistic = _Statistic(seen[enough], None, comparable[enough], cut[enough])
+            positions = None if along is None else np.asarray(along)[enough]
+            statistic = _Statistic(seen[enough], positions, comparable[enough], cut[enough])
             different = min(len(signs), 2 ** (look - 1))
             each = statistic(signs[:different, :look])
             extreme[enough] = np.tile(each, len(signs) // different)

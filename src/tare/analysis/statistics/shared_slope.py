@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 LEAST_BLOCKS = 6
 """Fewest blocks that a shared slope is estimated from."""
 MOST_TAKEN = 0.25
-"""A test treats a slope as known if it takes no more of a degree of freedom than this."""
+"""If a slope takes more of a degree of freedom, a test fits the metric's own slope by pattern."""
 SHOWN = 0.98
 """Confidence with which a slope must differ from 0 before anything is adjusted for it."""
 _SURE = 1e-15
@@ -103,6 +103,38 @@ def shared_slopes(
     taken = np.where(usable, kept + (1 - kept) * share, 0.0)
     slope = np.where(usable, pooled + kept * (own - pooled), 0.0)
     return Slopes(slope, taken)
+
+
+def without_slopes(values: ArrayLike, places: ArrayLike, signs: ArrayLike) -> tuple[Floats, Floats]:
+    """Return the values of one arm's metrics without the effect of places, for exact tests.
+
+    Args:
+        values: Differences, ``(1, metrics, blocks)``, or the values of the three boots of a block
+            that may change names, ``(3, metrics, blocks)``. NaN where a metric has none.
+        places: The covariate, same shape.
+        signs: By metric 1 if a greater value is a greater cost, otherwise -1.
+
+    Returns:
+        The values, and the places of the metrics whose own slope the test must fit again for each
+        exchange of names; NaN for the others.
+    """
+    given, stood = np.array(values, dtype=np.float64), np.asarray(places, dtype=np.float64)
+    left = np.full_like(stood, np.nan)
+    sides, metrics, _ = given.shape
+    there = ~np.isnan(given[0]).any(axis=0)
+    own, at = given[:, :, there], stood[:, :, there]
+    at = np.where(np.isnan(own), np.nan, at)
+    if sides > 1:
+        # A block that lacks a boot of the twin has the deviations of the other two.
+        own, at = own - np.nanmean(own, axis=0), at - np.nanmean(at, axis=0)
+    own, at = np.nan_to_num(own), np.nan_to_num(at)
+    costs = np.asarray(signs, dtype=np.float64)[:, None]
+    d, x = (np.moveaxis(each, 0, 2).reshape(metrics, -1) for each in (own, at))
+    slopes = shared_slopes(costs * d, x, for_tests=True, boots=sides)
+    again = slopes.taken > MOST_TAKEN
+    left[:, again] = stood[:, again]
+    known = np.where(again, 0.0, costs[:, 0] * slopes.slope)
+    return given - known[:, None] * np.where(np.isnan(stood), 0.0, stood), left
 
 
 def _by_block(values: Floats, boots: int) -> Floats:

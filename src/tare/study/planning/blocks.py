@@ -55,7 +55,7 @@ class Blocks(StudyPart):
         description="Adjust for boot order: use the arm's position among the boots of its block, "
         "minus the baseline's, as a covariate. The metrics of an arm share its slope, which is "
         "used only where it is shown. It helps if boots within a block get slower or faster. "
-        "Default: on; off with `stein`, `sequential`, `turns` and trimmed means.",
+        "Default: on; off with `stein`, `turns` and trimmed means.",
     )
     average: Literal["mean", "trimmed"] = Field(
         "mean",
@@ -104,7 +104,7 @@ class Blocks(StudyPart):
             return data
         # Fixed before the first block, never derived from results.
         without = (
-            data.get("method") in ("sequential", "stein")
+            data.get("method") == "stein"
             or data.get("turns") is True
             or data.get("average") == "trimmed"
         )
