@@ -10,7 +10,7 @@ import numpy as np
 from tare.analysis.effects.results import Interval
 from tare.analysis.topics.load_balancer import Throughput
 from tare.analysis.topics.proxied_cells import ProxiedCell, against
-from tare.analysis.topics.proxied_losses import Loss, capacity_loss
+from tare.analysis.topics.proxied_losses import Loss, capacity_losses
 from tare.events.results import CellResult
 from tare.report.sections.load_balancer_findings import findings
 
@@ -20,7 +20,14 @@ Study = list[tuple[list[ProxiedCell], list[ProxiedCell]]]
 
 
 def draw(
-    rng: np.random.Generator, loss: float, sizes: int, blocks: int = 8, ceiling: float = math.inf
+    rng: np.random.Generator,
+    loss: float,
+    sizes: int,
+    blocks: int = 8,
+    ceiling: float = math.inf,
+    *,
+    lag: float = 0.0,
+    slow: float = 0.0,
 ) -> Study:
     """Return a study whose arm loses a share at every size.
 
@@ -30,10 +37,18 @@ def draw(
         sizes: How many sizes of objects there are.
         blocks: How many blocks there are.
         ceiling: What the client can ask for, of the baseline's typical capacity.
+        lag: Correlation of each boot's noise with that of the block before.
+        slow: The share of the arm's boots that are three times slower, at all sizes.
     """
+    slow_ones = rng.random(blocks) < slow
 
     def cells(arm: str, capacity: float) -> list[ProxiedCell]:
-        true = capacity * np.exp(rng.normal(0.0, 0.03, blocks))
+        noise = rng.normal(0.0, 0.03, blocks)
+        for block in range(1, blocks if lag else 0):
+            noise[block] = lag * noise[block - 1] + math.sqrt(1 - lag**2) * noise[block]
+        if arm == "kvm":
+            noise -= np.log(3.0) * slow_ones
+        true = capacity * np.exp(noise)
         return [_cell(arm, block, value, ceiling) for block, value in enumerate(true.tolist())]
 
     return [(cells("kvm", 1 - loss), cells("bare", 1.0)) for _ in range(sizes)]
@@ -50,8 +65,7 @@ def _cell(arm: str, block: int, capacity: float, ceiling: float) -> ProxiedCell:
 
 def present(study: Study) -> list[Loss]:
     """Return the losses as a report has them."""
-    found = (capacity_loss(*both, CONFIDENCE, MARGIN, len(study)) for both in study)
-    return [loss for loss in found if loss is not None]
+    return [loss for loss in capacity_losses(study, CONFIDENCE, MARGIN) if loss is not None]
 
 
 def shown(size: int, lost: Loss | None, blocks: int = 8) -> Throughput:
@@ -95,10 +109,12 @@ def former(study: Study) -> list[tuple[float, Interval]]:
     return found
 
 
-def shares_claimed(studies: int, sizes: int, seed: int = 1) -> tuple[float, float]:
+def shares_claimed(
+    studies: int, sizes: int, seed: int = 1, *, lag: float = 0.0
+) -> tuple[float, float]:
     """Return in which share of studies without a loss one was claimed, before and after."""
     rng = np.random.default_rng(seed)
-    drawn = [draw(rng, 0.0, sizes) for _ in range(studies)]
+    drawn = [draw(rng, 0.0, sizes, lag=lag) for _ in range(studies)]
     before = statistics.fmean(any(loss > 0 for loss, _ in former(study)) for study in drawn)
     return before, statistics.fmean(map(claims_loss, drawn))
 

@@ -407,12 +407,16 @@ def proxy_rows(studies: int) -> list[Row]:
         limit = 0.05 + 3 * np.sqrt(0.0475 / studies)
         case = f"load balancer, nothing lost, {sizes} size{'s' * (sizes > 1)}: a loss is claimed"
         rows.append(Row(case, *found, "≤ 5 %", found[1] <= limit))
+    found = proxies.shares_claimed(studies, 4, 85, lag=0.5)
+    limit = 0.07 + 3 * np.sqrt(0.0651 / studies)
+    case = "load balancer, nothing lost, 4 sizes, lag-1 correlation 0.5: a loss is claimed"
+    correlated = Row(case, *found, "≤ 7 %", found[1] <= limit)
     for ceiling, part in ((math.inf, "no cell"), (1.0, "half of the baseline's cells")):
         found = proxies.shares_covered(studies, 0.05, ceiling, 90)
         case = f"load balancer, 5.0 % lost, {part} limited, 12 blocks: interval covers"
         good = found[1] >= 0.93 - 3 * np.sqrt(0.0651 / studies)
         rows.append(Row(case, *found, "≥ 93 %", good))
-    return rows
+    return [*rows, correlated]
 
 
 def all_rows(studies: int) -> list[Row]:

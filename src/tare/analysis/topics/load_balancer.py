@@ -28,7 +28,7 @@ from tare.analysis.topics.proxied_cells import (
     mean,
     named,
 )
-from tare.analysis.topics.proxied_losses import Ends, Loss, capacity_loss
+from tare.analysis.topics.proxied_losses import Ends, Loss, capacity_losses
 from tare.events.cell_facts import ProxyFacts
 from tare.events.results import PlatformResult
 
@@ -213,6 +213,15 @@ def through(
     families = {each.arm: _family(each) for run in runs for each in run.platforms}
     own = {arm: base for run in runs for arm, base in run.own_baselines.items()}
     margin = Settings.of(runs).margin if groups else 0.0
+    losses: dict[tuple[str, str, int, str], Loss | None] = {}
+    for arm in dict.fromkeys(key[-1] for key in groups):
+        keys = [key for key in groups if key[-1] == arm]
+        base = own.get(arm, baseline)
+        sizes = [
+            (groups[key], groups.get((*key[:-1], base), []) if base != arm else []) for key in keys
+        ]
+        lost = capacity_losses(sizes, confidence, margin, f"{runs[0].run} {arm}")
+        losses.update(zip(keys, lost, strict=True))
     found = []
     for (scenario, workload, size, arm), members in groups.items():
         base = own.get(arm, baseline)
@@ -220,9 +229,7 @@ def through(
         usable = [each for each in members if each.requests > 0]
         if usable:
             of = (scenario, workload, arm, arm in emulated, size)
-            family = sum(arm == key[-1] for key in groups)
-            lost = capacity_loss(members, others, confidence, margin, family)
-            through_arm = _throughput_of(of, usable, lost)
+            through_arm = _throughput_of(of, usable, losses[scenario, workload, size, arm])
             through_arm = replace(
                 through_arm,
                 cpu=against(members, others, ProxiedCell.cost, confidence),

@@ -11,10 +11,19 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from tare.analysis.effects.block_order import BlockOrder, with_widening
+from tare.analysis.effects.findings import SlowBoots
+from tare.analysis.effects.flags import slow_words
 from tare.analysis.effects.results import Interval, IntervalMethod, VerdictWord
 from tare.analysis.effects.verdict import LEVEL
+from tare.analysis.statistics.bootstrap import seed_from
 from tare.analysis.statistics.logratio import mean_interval
 from tare.analysis.statistics.maxt import least_blocks
+from tare.analysis.statistics.serial import LEAST_BLOCKS, ranks, serial
+from tare.analysis.statistics.shares import exact_share
+from tare.analysis.statistics.slow_boots import slow_boots
 from tare.analysis.statistics.tails import median_interval
 from tare.analysis.topics.proxied_cells import ProxiedCell
 
@@ -34,6 +43,8 @@ class Loss:
         blocks: Blocks in the interval.
         family: Losses of the arm that were judged together.
         margin: The practical margin.
+        doubt: Why the arm must not be called equal: slow boots that the estimate includes, or
+            correlated blocks; empty: nothing speaks against it.
     """
 
     verdict: VerdictWord
@@ -44,52 +55,159 @@ class Loss:
     blocks: int
     family: int
     margin: float
+    doubt: str = ""
 
 
-def capacity_loss(
-    cells: Sequence[ProxiedCell],
-    others: Sequence[ProxiedCell],
-    confidence: float,
-    margin: float,
-    family: int,
-) -> Loss | None:
-    """Return the loss of an arm at one size; None: no block has both.
-
-    Without limited cells it is the geometric mean, with Student's t. With them it is the median,
-    with the ends of order statistics: these need to know of a limited block only that it is beyond.
+@dataclass(frozen=True)
+class _Size:
+    """The log-ratios of an arm to its baseline at one size of objects, by block.
 
     Args:
-        cells: The arm's cells.
-        others: The baseline's.
-        confidence: Nominal coverage of the interval.
-        margin: The practical margin, a share.
-        family: Losses of the arm that are judged together (Bonferroni).
+        blocks: The blocks that both have.
+        lows: The least log-ratio of each block.
+        highs: The greatest one; more than the least one if a cell was limited.
+        measured: The log-ratio of what was measured.
+        doubt: Slow boots of the arm in words; empty: none.
     """
+
+    blocks: tuple[tuple[str, int], ...]
+    lows: tuple[float, ...]
+    highs: tuple[float, ...]
+    measured: tuple[float, ...]
+    doubt: str
+
+    @property
+    def limited(self) -> bool:
+        """Whether a cell was limited."""
+        return self.lows != self.highs
+
+    @property
+    def centre(self) -> Ends:
+        """The mean; with limited cells the least and the greatest median."""
+        if not self.limited:
+            return (statistics.fmean(self.lows),) * 2
+        return statistics.median(self.lows), statistics.median(self.highs)
+
+
+def capacity_losses(
+    sizes: Sequence[tuple[Sequence[ProxiedCell], Sequence[ProxiedCell]]],
+    confidence: float,
+    margin: float,
+    seed: str = "",
+) -> list[Loss | None]:
+    """Return the losses of an arm at all sizes of objects, which are one family.
+
+    Without limited cells a loss is the geometric mean, with Student's t. With them it is the
+    median, with the ends of order statistics: these need to know of a limited block only that it
+    is beyond. As for other effects, intervals are wider if blocks are correlated or may be, and
+    slow boots of the arm prevent *equivalent*.
+
+    Args:
+        sizes: The arm's cells and the baseline's, at each size.
+        confidence: Nominal coverage of the intervals.
+        margin: The practical margin, a share.
+        seed: Text that the shuffles of blocks depend on.
+
+    Returns:
+        One for each size; None: no block has both.
+    """
+    found = [_size(*both, confidence) for both in sizes]
+    orders = _orders(found, confidence, seed)
+    return [
+        None if each is None else _loss(each, order, confidence, margin, len(sizes))
+        for each, order in zip(found, orders, strict=True)
+    ]
+
+
+def _size(
+    cells: Sequence[ProxiedCell], others: Sequence[ProxiedCell], confidence: float
+) -> _Size | None:
     own, base = _capacities(cells), _capacities(others)
-    shared = [block for block in own if block in base]
-    lows = [own[block][0] - base[block][1] for block in shared]
-    highs = [own[block][1] - base[block][0] for block in shared]
+    shared = tuple(sorted(block for block in own if block in base))
+    lows = tuple(own[block][0] - base[block][1] for block in shared)
+    highs = tuple(own[block][1] - base[block][0] for block in shared)
     if not any(map(math.isfinite, (*lows, *highs))):
         return None
-    if lows == highs:
-        centre = (statistics.fmean(lows),) * 2
-    else:
-        centre = statistics.median(lows), statistics.median(highs)
-    plain, wide = (_ends(lows, highs, level) for level in (confidence, 1 - LEVEL / family))
+    measured = tuple(own[block][0] - base[block][0] for block in shared)
+    # A limited cell was faster than it shows, so it is never a slow boot.
+    known = [
+        [-side[block][0] if side[block][1] == side[block][0] else math.nan for block in shared]
+        for side in (own, base)
+    ]
+    slow, logs = slow_boots(known)[0], np.array(known[0])
+    doubt = ""
+    if slow.any():
+        factor = math.exp(float(np.median(logs[slow]) - np.nanmedian(logs[~slow])))
+        boots = int((~np.isnan(logs)).sum())
+        share = exact_share(int(slow.sum()), boots, confidence)
+        doubt = slow_words(cells[0].cell.arm, SlowBoots(share, factor))
+    return _Size(shared, lows, highs, measured, doubt)
+
+
+def _orders(sizes: Sequence[_Size | None], confidence: float, seed: str) -> list[BlockOrder | None]:
+    """Return the serial dependence of each size's blocks, if there are enough."""
+    most = max((len(each.blocks) for each in sizes if each is not None), default=0)
+    whole = [i for i, each in enumerate(sizes) if each is not None and len(each.blocks) == most]
+    found: list[BlockOrder | None] = [None] * len(sizes)
+    if most < LEAST_BLOCKS:
+        return found
+    members = [each for i in whole if (each := sizes[i]) is not None]
+    values = np.array([each.measured for each in members])
+    if any(each.limited for each in members):
+        values = ranks(values)
+    tests = serial(values, seed_from(seed, "losses"))
+    each_order = with_widening(tests, most, confidence, len(sizes))
+    for i, order in zip(whole, each_order, strict=True):
+        found[i] = order
+    # Sizes that lack blocks were measured in the same boots.
+    widest = max(each_order, key=lambda order: (order.wider, order.held))
+    return [widest if order is None else order for order in found]
+
+
+def _loss(
+    size: _Size, order: BlockOrder | None, confidence: float, margin: float, family: int
+) -> Loss:
+    plain, wide = (
+        _ends(size.lows, size.highs, level) for level in (confidence, 1 - LEVEL / family)
+    )
+    doubt, centre = size.doubt, size.centre
+    if order is not None and max(order.wider, order.held) > 1:
+        wide = _widest(wide, _stretched(plain, centre, max(order.surest, order.held)))
+        plain = _stretched(plain, centre, order.wider)
+    if order is not None and order.is_dependent(LEVEL):
+        doubt = doubt or "its blocks seem to depend on each other"
     interval = None
     if plain is not None and all(map(math.isfinite, plain)):
-        method: IntervalMethod = "student-t" if lows == highs else "order-statistic"
+        method: IntervalMethod = "order-statistic" if size.limited else "student-t"
         interval = Interval(-math.expm1(plain[1]), -math.expm1(plain[0]), method, confidence)
+    verdict = _judge(len(size.blocks), centre, plain, wide, math.log1p(margin))
+    if verdict == "equivalent" and doubt:
+        verdict = "inconclusive"
     return Loss(
-        verdict=_judge(len(shared), centre, plain, wide, math.log1p(margin)),
+        verdict=verdict,
         estimate=-math.expm1(centre[0]) if centre[0] == centre[1] else None,
         interval=interval,
         least=-math.expm1(wide[1]) if wide is not None and math.isfinite(wide[1]) else None,
         most=-math.expm1(wide[0]) if wide is not None and math.isfinite(wide[0]) else None,
-        blocks=len(shared),
+        blocks=len(size.blocks),
         family=family,
         margin=margin,
+        doubt=doubt,
     )
+
+
+def _stretched(ends: Ends | None, centre: Ends, factor: float) -> Ends | None:
+    """Return ends that are so much farther from the centre; open ends stay open."""
+    if ends is None or factor <= 1:
+        return ends
+    low, high = (c + factor * (end - c) for c, end in zip(centre, ends, strict=True))
+    return low, high
+
+
+def _widest(one: Ends | None, other: Ends | None) -> Ends | None:
+    if one is None or other is None:
+        return None
+    return min(one[0], other[0]), max(one[1], other[1])
 
 
 def _capacities(cells: Sequence[ProxiedCell]) -> dict[tuple[str, int], Ends]:

@@ -184,12 +184,14 @@ def _loss(own: Sequence[Throughput]) -> str:
     losses = [(each.size, each.lost) for each in own if each.lost is not None]
     if not losses:
         return ""
+    doubt = next((f" But {loss.doubt}." for _, loss in losses if loss.doubt), "")
     together = f" (all {len(losses)} sizes together)" if len(losses) > 1 else ""
     lost = [(size, loss) for size, loss in losses if loss.verdict == "worse"]
     if lost:
         size, worst = max(lost, key=lambda each: each[1].least or 0.0)
         others = f" It lost at {len(lost)} of {len(losses)} sizes." if len(losses) > 1 else ""
-        return f"At {format_size(size)} it lost {_lost(worst)} against the baseline.{others}"
+        text = f"At {format_size(size)} it lost {_lost(worst)} against the baseline.{others}"
+        return f"{text}{doubt}"
     blocks = min(loss.blocks for _, loss in losses)
     if all(loss.verdict == "preliminary" for _, loss in losses):
         return (
@@ -201,15 +203,16 @@ def _loss(own: Sequence[Throughput]) -> str:
         return f"It equals the baseline within ± {margin} at every size."
     better = [format_size(size) for size, loss in losses if loss.verdict == "better"]
     if better:
-        return f"It let more through than the baseline at {', '.join(better)}."
+        return f"It let more through than the baseline at {', '.join(better)}.{doubt}"
     text = f"No loss against the baseline was detected in {counted(blocks, 'block')}"
     bounds = [(loss.most, size) for size, loss in losses if loss.most is not None]
     if len(bounds) < len(losses):
-        return f"{text}, and limited cells leave open how large one may be."
+        return f"{text}, and limited cells leave open how large one may be.{doubt}"
     most, size = max(bounds)
     if most <= 0:
-        return f"{text}."
-    return f"{text}; one of up to {percent(most)} at {format_size(size)} is not excluded{together}."
+        return f"{text}.{doubt}"
+    bound = f"one of up to {percent(most)} at {format_size(size)} is not excluded{together}"
+    return f"{text}; {bound}.{doubt}"
 
 
 def _lost(loss: Loss) -> str:
