@@ -3,7 +3,8 @@
 Two arms, one metric, normal logs. A study decides if the interval of the ratio excludes 1. Each
 rule gets the setting with which it decides the difference in 80 % of studies, so that the blocks
 are those of equal power. `verdicts` tries the group-sequential rule with the whole verdict: flips
-of all metrics, and the rule for correlated blocks. By ``make simulations``; the tables are in
+of all metrics, and the rule for correlated blocks. `_family_stopping` compares the former rules
+with today's, for one metric and several. By ``make simulations``; the tables are in
 `tare help stopping`.
 """
 
@@ -19,6 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks._family_stopping import table as family_table
 from benchmarks._simulated import Setting, _evidence, _ordered, draw
 from benchmarks.verdict_simulations import write_between_marks
 from tare.analysis.effects.verdict import judge
@@ -39,6 +41,9 @@ to fifteen."""
 MINUTES = 4.0
 """Assumed length of a block of two arms: two boots with their cells."""
 MARKS = ("<!-- stopping -->", "<!-- stopping end -->")
+FAMILY_MARKS = ("<!-- families -->", "<!-- families end -->")
+FAMILY_SHARE = 10
+"""Studies of several metrics take so many times as long, so a tenth of them is drawn."""
 
 
 class Studies:
@@ -299,8 +304,10 @@ def main(argv: list[str] | None = None) -> int:
     wanted = parser.parse_args(argv)
     text = table(wanted.studies)
     print(text)
+    families = family_table(max(1, wanted.studies // FAMILY_SHARE), MINUTES)
     if wanted.tables is not None:
         write_between_marks(wanted.tables, text, MARKS)
+        write_between_marks(wanted.tables, families, FAMILY_MARKS)
     return 0
 
 
