@@ -38,7 +38,7 @@ from tare.events import (
     RunStarted,
 )
 from tare.report.page.data import ReportData
-from tare.report.sections.exits import ExitReasons
+from tare.report.sections.exits import ExitReasons, sentence_of
 
 BLOCKS = 8
 WALL = 5.0
@@ -209,9 +209,19 @@ def test_a_throttled_iothread_is_waiting_next_to_the_time_that_it_works(tmp_path
         {HLT: (9_000, 0.6 * WALL)},
         cpu_s=0.5 * WALL, vcpu_cpu_s=0.4 * WALL, vcpu_run_delay_s=0.0,
     )  # fmt: skip
+    kvm["probes"]["exits"]["helpers"] = [
+        {"name": "qemu-system-x86", "ran_s": 0.01 * WALL, "waited_s": 0.0},
+        {"name": "IO disk", "ran_s": 0.1 * WALL, "waited_s": 0.45 * WALL},
+    ]
     found = decomposed(run_of(tmp_path / "run", 2 * UNIT, kvm, bare))
     assert shares(found)[WAITING] == pytest.approx(1, abs=WITHIN)
     assert found.host_threads_s == pytest.approx(0.2 * UNIT, rel=0.01)
+    first, second = found.helpers
+    assert (first.name, second.name) == ("IO disk", "qemu-system-x86")
+    assert first.waited_s == pytest.approx(0.9 * UNIT, rel=0.01)
+    assert "the host’s thread IO disk, which works for the machine, waited" in sentence_of(found)
+    calm = replace(found, helpers=(replace(first, waited_s=0.1 * UNIT),))
+    assert "IO disk" not in sentence_of(calm)
 
 
 @pytest.mark.parametrize("vcpus", [1, 2])

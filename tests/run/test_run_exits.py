@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,11 +14,19 @@ import pytest
 
 from tare.agent.client import Outcome
 from tare.errors import InputError
+from tare.hosts import LocalHost
 from tare.hosts.trace.exits import ExitCount, Exits
+from tare.hosts.trace.threads import thread_times
 from tare.probes import Probe, ProbedCell, ProbeKind
 from tare.run.catalog import ProbeOfArms, build_catalog, probe_kinds, require_known_probes
 from tare.run.probes import exits
-from tare.run.probes.exits import ExitCost, ExitsProbe, measure_exit_cost, share_to_record
+from tare.run.probes.exits import (
+    ExitCost,
+    ExitsProbe,
+    helper_threads,
+    measure_exit_cost,
+    share_to_record,
+)
 from tare.study.reading.load import load_study
 
 THREAD = 4711
@@ -82,6 +93,44 @@ async def over(probe: ExitsProbe, rate: float | None, seconds: float) -> Any:
     await probe.end(Outcome({}))
     await probe.close()
     return probe.facts
+
+
+@pytest.fixture
+def hypervisor(tmp_path: Path) -> Iterator[tuple[int, int]]:
+    """A process that works, and one with the name of the thread that carries its packets."""
+    busy = subprocess.Popen(["sh", "-c", "while :; do :; done"])
+    program = tmp_path / f"vhost-{busy.pid}"
+    shutil.copy(shutil.which("sleep") or "sleep", program)
+    carrying = subprocess.Popen([str(program), "60"])
+    yield busy.pid, carrying.pid
+    for process in (busy, carrying):
+        process.kill()
+        process.wait()
+
+
+async def test_threads_that_work_for_a_machine_are_listed_by_name_with_their_times(
+    hypervisor: tuple[int, int],
+) -> None:
+    own, carrying = hypervisor
+    vcpu = (1 << 22) + 1  # above all ids of threads
+
+    async def threads() -> dict[int, str]:
+        return {own: "qemu", vcpu: "CPU 0/KVM"}
+
+    async def vcpus() -> tuple[int, ...]:
+        return (vcpu,)
+
+    machine = cast(Any, SimpleNamespace(threads=threads, vcpu_threads=vcpus))
+    found = await helper_threads(LocalHost(), machine)
+    assert found == {own: "qemu", carrying: "vhost"}
+    await asyncio.sleep(0.2)
+    times = await thread_times(LocalHost(), (*found, 1 << 22))
+    assert times.keys() == found.keys()
+    probe = probe_of(0.0)
+    probe._helpers = found
+    qemu, vhost = probe._by_name(times)
+    assert (qemu["name"], vhost["name"]) == ("qemu", "vhost")
+    assert qemu["ran_s"] > vhost["ran_s"]
 
 
 @pytest.fixture(autouse=True)

@@ -29,6 +29,12 @@ class _Exit(TypedDict):
     seconds: Amount
 
 
+class _Helper(TypedDict):
+    name: str
+    ran_s: Amount
+    waited_s: Amount
+
+
 class _Recorded(TypedDict, total=False):
     """The facts of the probe, as `tare.run.probes.exits` records them."""
 
@@ -41,6 +47,7 @@ class _Recorded(TypedDict, total=False):
     run_delay_s: Amount
     waited_s: Amount
     polled_s: Amount
+    helpers: list[_Helper]
     dropped: _Count
     exits: list[_Exit]
     counters: dict[str, Whole]
@@ -84,6 +91,21 @@ class ReasonCost:
 
 
 @dataclass(frozen=True)
+class HelperTime:
+    """A thread of the host that works for a machine, such as the one that carries its packets.
+
+    Args:
+        name: The thread's name.
+        ran_s: For how long it ran.
+        waited_s: For how long it was ready to run, but another thread had the CPU.
+    """
+
+    name: str
+    ran_s: float
+    waited_s: float
+
+
+@dataclass(frozen=True)
 class ArmExits:
     """Exits of one arm in one scenario and workload, over all cells.
 
@@ -107,6 +129,7 @@ class ArmExits:
             switch to the host and back. None if it was not measured.
         polled_s: The time over all vCPUs and cells in which the host's kernel waited busily for a
             vCPU that had halted: it is idle for the guest, but takes CPU time.
+        helpers: The host's other threads that worked for the machine, over all cells.
     """
 
     arm: str
@@ -128,6 +151,7 @@ class ArmExits:
     waited: float = 0.0
     switch_s: float | None = None
     polled_s: float = 0.0
+    helpers: tuple[HelperTime, ...] = ()
 
     @property
     def host_share(self) -> float:
@@ -202,7 +226,17 @@ def _arm_exits(
         waited=sum(facts.get("waited_s", 0.0) for facts, _ in traced) / vcpu_s if traced else 0.0,
         switch_s=sum(switches) / len(switches) if len(switches) == len(traced) > 0 else None,
         polled_s=sum(facts.get("polled_s", 0.0) for facts, _ in usable),
+        helpers=_helpers([facts for facts, _ in usable]),
     )
+
+
+def _helpers(recorded: Sequence[_Recorded]) -> tuple[HelperTime, ...]:
+    """Return the threads that worked for the machine, over all cells, by name."""
+    found: dict[str, tuple[float, float]] = {}
+    for each in (helper for facts in recorded for helper in facts.get("helpers", ())):
+        ran, waited = found.get(each["name"], (0.0, 0.0))
+        found[each["name"]] = (ran + each["ran_s"], waited + each["waited_s"])
+    return tuple(HelperTime(name, *times) for name, times in found.items())
 
 
 def _read(facts: Any) -> _Recorded:
@@ -285,6 +319,8 @@ class Decomposition:
         decided: Whether the comparison shows a difference.
         vcpus: The number of vCPUs.
         untimed: Whether exits without a known time are part of the rest, as with PV guests of Xen.
+        helpers: The time of those other threads per unit of work, the longest wait first. While
+            one waits for a CPU, the vCPU that needs it is idle.
     """
 
     effect: Effect
@@ -295,6 +331,7 @@ class Decomposition:
     decided: bool
     vcpus: int = 1
     untimed: bool = False
+    helpers: tuple[HelperTime, ...] = ()
 
     def share(self, seconds: float) -> float:
         """Return seconds as a share of the added time."""
@@ -402,6 +439,10 @@ def _decomposed(
     if count > 1 and base is not None:
         added = (own.demand or 0.0) * own_s - (base.demand or 0.0) * base_s
         added += mine.waited * own_s - (against.waited * base_s if against is not None else 0.0)
+    helpers = [
+        HelperTime(each.name, each.ran_s / own.wall_s * own_s, each.waited_s / own.wall_s * own_s)
+        for each in mine.helpers
+    ]
     rest = added - sum(each.seconds for each in buckets)
     scaled = [Bucket(each.name, count * each.seconds) for each in buckets]
     return Decomposition(
@@ -413,6 +454,7 @@ def _decomposed(
         effect.verdict in DECLARED,
         count,
         any(each.each_s is None for each in mine.reasons),
+        tuple(sorted(helpers, key=lambda each: -each.waited_s)),
     )
 
 

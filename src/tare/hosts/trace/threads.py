@@ -27,6 +27,28 @@ async def threads_of(host: Host, pids: Sequence[int]) -> dict[int, str]:
     return {int(PurePosixPath(path).parent.name): name for path, name in named.items()}
 
 
+async def vhost_threads(host: Host, pid: int) -> tuple[int, ...]:
+    """Return the threads that carry the packets of a hypervisor's process (vhost-net).
+
+    The kernel names them after the process that opened the device (drivers/vhost/vhost.c). Up to
+    Linux 6.3 they are threads of the kernel, later ones of that process.
+    """
+    named = await host.first_lines(["/proc/[0-9]*/task/*/comm"])
+    paths = (PurePosixPath(path) for path, name in named.items() if name == f"vhost-{pid}")
+    return tuple(sorted(int(path.parent.name) for path in paths))
+
+
+async def thread_times(host: Host, threads: Sequence[int]) -> dict[int, tuple[float, float]]:
+    """Return for how long each thread ran, and waited for a CPU, in seconds.
+
+    Source: as for :func:`run_delay`. Threads that have ended are left out.
+    """
+    paths = {f"/proc/{thread}/schedstat": thread for thread in threads}
+    lines = await host.first_lines(list(paths)) if paths else {}
+    times = {paths[path]: line.split() for path, line in lines.items()}
+    return {each: (int(f[0]) * 1e-9, int(f[1]) * 1e-9) for each, f in times.items()}
+
+
 async def allowed_cpus(host: Host, thread: int) -> tuple[int, ...]:
     """Return the CPUs that a thread may run on; empty if it has ended."""
     try:

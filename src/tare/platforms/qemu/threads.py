@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import Any
 
 from tare.errors import MachineFault
 from tare.hosts import Host
-from tare.hosts.trace.threads import allowed_cpus, threads_of
+from tare.hosts.trace.threads import allowed_cpus, threads_of, vhost_threads
 from tare.platforms.qemu.qmp import Monitor
 
 
@@ -77,9 +76,6 @@ async def place_vhost_threads(
 ) -> Mapping[int, list[int]]:
     """Bind the threads that carry a machine's packets (vhost-net) to some CPUs.
 
-    The kernel names them after the process that opened the device (drivers/vhost/vhost.c). Up to
-    Linux 6.3 they are threads of the kernel, later ones of that process.
-
     Args:
         host: The host that it runs on.
         name: The machine's name.
@@ -92,10 +88,7 @@ async def place_vhost_threads(
     Raises:
         MachineFault: There are none, or one may run elsewhere.
     """
-    named = await host.first_lines(["/proc/[0-9]*/task/*/comm"])
-    wanted = f"vhost-{pid}"
-    paths = (PurePosixPath(path) for path, comm in named.items() if comm == wanted)
-    threads = sorted(int(path.parent.name) for path in paths)
+    threads, wanted = await vhost_threads(host, pid), f"vhost-{pid}"
     if not threads:
         raise MachineFault(f"{name}: the host has no thread {wanted} that could be bound to CPUs")
     return {

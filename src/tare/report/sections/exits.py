@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.analysis.topics.exits import (
+    OFF,
+    POLLING,
+    WAITING,
     ArmExits,
     Bucket,
     Decomposition,
@@ -23,6 +26,8 @@ from tare.report.sections.contract import Section, SectionData
 from tare.units import format_number, format_quantity
 
 MOST_COST = 0.02
+HELPER_SHARE = 0.5
+"""A thread is named if it waited for a CPU for so much of the time in which the vCPU was idle."""
 NOTE = (
     "The time of a vCPU from each exit until the guest ran again, by reason. A wait for the CPU "
     "that the host gave to another thread meanwhile is part of it."
@@ -103,7 +108,20 @@ def sentence_of(found: Decomposition) -> str:
     if not found.buckets or found.buckets[0].seconds <= 0:
         return f"Nothing was measured of the {added}: {rest}."
     most = found.buckets[0]
-    return f"{percent(found.share(most.seconds))} of the {added} is {most.name}; {rest}."
+    found_most = f"{percent(found.share(most.seconds))} of the {added} is {most.name}; {rest}."
+    return " ".join((found_most, *_waiting_helper(found)))
+
+
+def _waiting_helper(found: Decomposition) -> tuple[str, ...]:
+    """Return which thread of the host waited for a CPU in most of the vCPU's idle time, if any."""
+    idle = sum(each.seconds for each in found.buckets if each.name in (WAITING, POLLING, OFF))
+    if not found.helpers or idle <= 0 or found.helpers[0].waited_s < HELPER_SHARE * idle:
+        return ()
+    helper = found.helpers[0]
+    return (
+        f"For {format_quantity(helper.waited_s, 's')} of each unit, the host’s thread "
+        f"{helper.name}, which works for the machine, waited for a CPU.",
+    )
 
 
 def _caveats(found: Sequence[ArmExits]) -> list[str]:
@@ -267,6 +285,13 @@ def parts_table(found: Sequence[Decomposition]) -> Table[_PartRow]:
             ),
             numeric=True,
         ),
+        Column(
+            "helpers_waited_s",
+            lambda r: sum(each.waited_s for each in r.whole.helpers) if r.whole.helpers else None,
+            "Their wait for a CPU",
+            _waits,
+            numeric=True,
+        ),
         Column("added_s", lambda r: r.whole.added_s),
         Column("vcpus", lambda r: r.whole.vcpus),
         Column("decided", lambda r: r.whole.decided),
@@ -274,6 +299,15 @@ def parts_table(found: Sequence[Decomposition]) -> Table[_PartRow]:
     tone = lambda r: "emulated" if r.whole.effect.emulated else ""  # noqa: E731
     caption = "Where the time goes that each arm adds to a unit of work"
     return Table("added-time", caption, columns, tuple(rows), tone=tone)
+
+
+def _waits(row: _PartRow) -> str:
+    """Return for how long the machine's other threads waited for a CPU, and which one most."""
+    helpers = row.whole.helpers
+    waited_s = sum(each.waited_s for each in helpers)
+    if not waited_s:
+        return NONE
+    return f"{format_quantity(waited_s, 's')}, mostly {helpers[0].name}"
 
 
 def _exit_figures(found: Sequence[ArmExits]) -> tuple[Captioned, ...]:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,12 +22,15 @@ from tare.hosts.trace.exits import (
     exit_recorder,
     runs_on_kvm,
 )
+from tare.hosts.trace.threads import thread_times, vhost_threads
 from tare.hosts.trace.tracefs import NoTracing
 from tare.platforms.xen.trace.exits import XenExitRecorder
 from tare.probes import Probe, ProbedCell, ProbeKind
 
 if TYPE_CHECKING:
     from tare.agent.client import AgentClient, Outcome
+    from tare.hosts import Host
+    from tare.platforms.contract import Machine
 
 TRACEPOINTS, XENTRACE, COUNTERS = "tracepoints", "xentrace", "counters"
 MOST_COST = 0.02
@@ -99,6 +102,25 @@ async def measure_exit_cost(
     return ExitCost(max(0.0, statistics.median(recording)), max(0.0, switch))
 
 
+async def helper_threads(host: Host, machine: Machine) -> dict[int, str]:
+    """Return the threads of the host that work for a machine of KVM besides its vCPUs, by id.
+
+    Args:
+        host: The machine's host.
+        machine: The machine.
+
+    Returns:
+        Their names; those that carry packets (vhost-net) are all named ``vhost``.
+    """
+    threads = await machine.threads()
+    if not threads:
+        return {}
+    # The first thread of a process has the process's own number, by which vhost's are named.
+    carrying = dict.fromkeys(await vhost_threads(host, min(threads)), "vhost")
+    vcpus = await machine.vcpu_threads()
+    return {id_: name for id_, name in {**threads, **carrying}.items() if id_ not in vcpus}
+
+
 class ExitsProbe(Probe):
     """Counts the exits of a cell's subject; see :class:`ExitsKind`.
 
@@ -117,6 +139,8 @@ class ExitsProbe(Probe):
         self._counters: ExitCounters | None = None
         self._threads: tuple[int, ...] = ()
         self._before: dict[str, int] = {}
+        self._helpers: dict[int, str] = {}
+        self._helped: dict[int, tuple[float, float]] = {}
         self._taken = Exits()
         self._began = 0.0
         self._sampling: asyncio.Task[None] | None = None
@@ -168,6 +192,7 @@ class ExitsProbe(Probe):
         try:
             recording = exit_recorder(self._host, self._ledger)
             self._recorder = await self._held.enter_async_context(recording)
+            self._helpers = await helper_threads(self._host, self._machine)
         except NoTracing as refused:
             if self._counters is None:
                 raise
@@ -177,6 +202,7 @@ class ExitsProbe(Probe):
         """Begin to record."""
         if self._counters is not None:
             self._before = await self._counters.read()
+        self._helped = await thread_times(self._host, tuple(self._helpers))
         self._began = time.monotonic()
         if self._recorder is not None:
             await self._record()
@@ -194,11 +220,14 @@ class ExitsProbe(Probe):
         # Where time counts instructions, only the host's own time is that of the cell.
         seconds = time.monotonic() - self._began if self._may_ask else self._taken.seconds
         after = await self._counters.read() if self._counters is not None else {}
+        helped = await thread_times(self._host, tuple(self._helpers))
         counted = {name: after[name] - self._before.get(name, 0) for name in after}
         polled = [counted.pop(name) for name in POLLED_NS if name in counted]
         self.facts = self._facts(seconds, counted)
         if polled:
             self.facts = {**self.facts, "polled_s": sum(polled) / 1e9}
+        if helped:
+            self.facts = {**self.facts, "helpers": self._by_name(helped)}
 
     async def close(self) -> None:
         """Remove the recorder."""
@@ -208,6 +237,18 @@ class ExitsProbe(Probe):
         """Stop recording, and remove the recorder."""
         await self._stop_sampling()
         await self._held.aclose()
+
+    def _by_name(self, after: Mapping[int, tuple[float, float]]) -> list[dict[str, Any]]:
+        """Return for how long the machine's other threads ran and waited, by their name."""
+        found: dict[str, tuple[float, float]] = {}
+        for thread, (ran, waited) in after.items():
+            name, before = self._helpers[thread], self._helped.get(thread, (0.0, 0.0))
+            had = found.get(name, (0.0, 0.0))
+            found[name] = (had[0] + ran - before[0], had[1] + waited - before[1])
+        return [
+            {"name": name, "ran_s": max(0.0, ran), "waited_s": max(0.0, waited)}
+            for name, (ran, waited) in sorted(found.items())
+        ]
 
     async def _record(self) -> None:
         if self._recorder is not None:
