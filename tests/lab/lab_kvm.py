@@ -8,6 +8,7 @@ from typing import Any
 
 from lab.lab_inside import OWN, PATIENCE_S, SHAPE, Inside
 from tare.errors import MachineFault
+from tare.platforms.contract import Shape
 from tare.platforms.qemu.machine import QemuMachine
 from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.platform import Qemu, launch
@@ -20,14 +21,18 @@ def kvm(**options: Any) -> QemuOptions:
 
 @asynccontextmanager
 async def booted(
-    lab: Inside, options: QemuOptions, role: str = "subject", cpu: int = OWN
+    lab: Inside,
+    options: QemuOptions,
+    role: str = "subject",
+    cpu: int = OWN,
+    shape: Shape = SHAPE,
 ) -> AsyncIterator[tuple[QemuMachine, Mapping[str, Any]]]:
     """Boot a guest in the lab and stop it afterwards; yield it with its proof."""
-    prepared = await Qemu().prepare(lab.context, options, SHAPE, True)
+    prepared = await Qemu().prepare(lab.context, options, shape, True)
     image, program = prepared.extra["image"], prepared.extra["program"]
 
     async def begun() -> tuple[QemuMachine, Mapping[str, Any]]:
-        spec = lab.spec(role, cpu=cpu)
+        spec = lab.spec(role, shape, cpu)
         machine = await launch(lab.context, options, image, spec, program=program)
         try:
             return machine, (await machine.ready(PATIENCE_S)).proof

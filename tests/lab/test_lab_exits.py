@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from lab.lab_inside import PATIENCE_S, Inside, inside
+from lab.lab_inside import PATIENCE_S, SHAPE, Inside, inside
 from lab.lab_kvm import booted, kvm
 from tare.analysis.topics.exit_reasons import reason_of
 from tare.hosts.trace.exits import Exits, exit_counters, exit_recorder, runs_on_kvm
@@ -26,7 +27,13 @@ pytestmark = [
 
 CPUID, PORTS, MMIO, SLEEPS = 5_000, 3_000, 2_000, 300
 ASKED = {"cpuid": CPUID, "port_writes": PORTS, "mmio_writes": MMIO, "sleeps": SLEEPS}
+REGISTERS, INTERRUPTS = 4_000, 1_000
 FEW = 20
+TICKS_PER_S = 500
+"""A guest's timer ticks 250 times a second (CONFIG_HZ), and each tick may set the next one."""
+SENDING = ("VMMCALL", "MSR", "NPF")
+"""The exits by which a vCPU interrupts another: a hypercall of KVM, the register of its interrupt
+controller (x2APIC), or that controller's page."""
 AGREES = 0.02
 
 
@@ -82,6 +89,36 @@ async def test_known_numbers_of_exits_are_counted_by_their_reasons(kvm_lab: Insi
     assert found.total == pytest.approx(kernel, rel=AGREES)
     assert sum(each.seconds for each in found.counts) < found.seconds
     assert not kvm_lab.context.ledger.open_entries()
+
+
+def by_name(found: Exits) -> dict[str, int]:
+    """Return the number of exits of all vCPUs by their reason's name."""
+    counts: dict[str, int] = {}
+    for each in found.counts:
+        name = reason_of(each.isa, each.reason).name
+        counts[name] = counts.get(name, 0) + each.count
+    return counts
+
+
+async def test_reads_of_registers_and_interrupts_between_vcpus_are_counted(
+    kvm_lab: Inside,
+) -> None:
+    context = replace(kvm_lab.context, needs=frozenset({"msr"}))
+    able, shape = replace(kvm_lab, context=context), replace(SHAPE, vcpus=2)
+    async with booted(able, kvm(), shape=shape) as (machine, _):
+        found, kernel, done = await counted(able, machine, {"msr_reads": REGISTERS})
+        reads = by_name(found)
+        print(f"{reads} with {REGISTERS} reads of a register; {kernel} by the kernel")
+        sent, _, executed = await counted(able, machine, {"ipis": INTERRUPTS})
+        interrupts = by_name(sent)
+        print(f"{interrupts} with {INTERRUPTS} interrupts")
+    assert done == {"msr_reads": REGISTERS}
+    assert executed == {"ipis": INTERRUPTS}
+    # The guest's own timer is set through registers, too.
+    ticks = found.seconds * 2 * TICKS_PER_S + FEW
+    assert REGISTERS <= reads["MSR"] <= REGISTERS + ticks
+    ticks = sent.seconds * 2 * TICKS_PER_S + FEW
+    assert INTERRUPTS <= sum(interrupts.get(name, 0) for name in SENDING) <= INTERRUPTS + ticks
 
 
 async def test_the_cost_of_recording_an_exit_is_measured_in_pairs(kvm_lab: Inside) -> None:

@@ -15,8 +15,11 @@ import pytest
 from tare.agent.client import Outcome
 from tare.errors import InputError
 from tare.hosts import LocalHost
-from tare.hosts.trace.exits import ExitCount, Exits
+from tare.hosts.trace.exits import ExitCount
+from tare.hosts.trace.exits import Exits as Recorded
 from tare.hosts.trace.threads import thread_times
+from tare.images.modules import NEEDS
+from tare.platforms.linux.toolbox import image_needs
 from tare.probes import Probe, ProbedCell, ProbeKind
 from tare.run.catalog import ProbeOfArms, build_catalog, probe_kinds, require_known_probes
 from tare.run.probes import exits
@@ -28,6 +31,8 @@ from tare.run.probes.exits import (
     share_to_record,
 )
 from tare.study.reading.load import load_study
+from tare.workloads.cpu.exits import Exits
+from tare.workloads.needs import needs_of
 
 THREAD = 4711
 STUDY = """
@@ -53,11 +58,11 @@ class Recorder:
     async def begin(self, threads: Any) -> None:
         self.began = asyncio.get_running_loop().time()
 
-    async def end(self) -> Exits:
+    async def end(self) -> Recorded:
         seconds = asyncio.get_running_loop().time() - self.began
         self.recorded += 1
         count = round(self.rate * seconds)
-        return Exits((ExitCount(THREAD, "svm", 0x72, count, 0.5 * seconds),), seconds)
+        return Recorded((ExitCount(THREAD, "svm", 0x72, count, 0.5 * seconds),), seconds)
 
 
 class Counters:
@@ -93,6 +98,13 @@ async def over(probe: ExitsProbe, rate: float | None, seconds: float) -> Any:
     await probe.end(Outcome({}))
     await probe.close()
     return probe.facts
+
+
+def test_a_guest_whose_registers_are_read_boots_with_the_module_for_them() -> None:
+    reading = needs_of(Exits(), [{"cpuid": 1}, {"cpuid": 0, "msr_reads": 5}])
+    context = cast(Any, SimpleNamespace(needs=reading))
+    assert image_needs(context) == {"msr"} <= NEEDS.keys()
+    assert needs_of(Exits(), [{"cpuid": 1}]) == set()
 
 
 @pytest.fixture
@@ -158,10 +170,10 @@ async def test_the_switch_is_the_time_of_cpuid_that_is_not_recorded() -> None:
         async def begin(self, threads: tuple[int, ...]) -> None:
             self.recording = True
 
-        async def end(self) -> Exits:
+        async def end(self) -> Recorded:
             self.recording = False
             often = ExitCount(THREAD, "svm", 0x72, 2000, 2000 * 1.5e-6)
-            return Exits((ExitCount(THREAD, "svm", 0x78, 3, 1.0), often), 1.1)
+            return Recorded((ExitCount(THREAD, "svm", 0x78, 3, 1.0), often), 1.1)
 
     recorder = Known()
     cost = await measure_exit_cost(cast(Any, Guest()), cast(Any, recorder), (THREAD,))

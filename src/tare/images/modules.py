@@ -23,6 +23,8 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     # What a guest needs that runs guests of its own; one of the two fits its processor.
     "outer": ("kvm_amd", "kvm_intel"),
     "vsock": ("vmw_vsock_virtio_transport",),
+    # Model-specific registers as files, for the workload `exits`.
+    "msr": ("msr",),
     "virtio-scsi": ("virtio_scsi", "sd_mod"),
     "nvme": ("nvme",),
     "e1000": ("e1000",),

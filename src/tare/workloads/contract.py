@@ -29,9 +29,10 @@ Need = Literal[
     "disk",
     "network",
     "bridged",
+    "msr",
 ]
 """What a machine may have to have: the applications, those that compile, Hadoop, what runs on it, a
-disk, a network, and one on which it reaches others by itself."""
+disk, a network, one on which it reaches others by itself, and its processor's registers."""
 NETWORK: frozenset[Need] = frozenset({"network"})
 TopologyName = Literal["single", "pair", "proxied", "cluster"]
 """On which machines a workload works: the measured one alone; it and a peer; it between a client

@@ -13,9 +13,8 @@ VARIABLE = "TARE_TOOLBOX"
 """The variable that names the tree's folder to an agent that is a process of the host."""
 
 _MOUNT_S = 60.0
-_MODULES = dict.fromkeys(
-    ("toolbox", "toolbox-build", "toolbox-hadoop", "toolbox-analytics"), "erofs"
-)
+_TOOLBOXES = ("toolbox", "toolbox-build", "toolbox-hadoop", "toolbox-analytics")
+_MODULES = {**dict.fromkeys(_TOOLBOXES, "erofs"), "msr": "msr"}
 
 
 def image_needs(context: Context) -> frozenset[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from tare.workloads.contract import Metric, Parameters, Workload
+from tare.workloads.contract import Metric, Need, Parameters, Workload
 from tare.workloads.values import number
 
 MOST = 10**9
@@ -112,6 +112,10 @@ class Exits(Workload[ExitsParameters]):
     def request(self, parameters: ExitsParameters) -> dict[str, Any]:
         """Return the agent's parameters: the numbers above 0."""
         return {name: count for name, count in counts_of(parameters).items() if count}
+
+    def needs_for(self, parameters: ExitsParameters) -> frozenset[Need]:
+        """Return what the machine needs: registers are read through a module of its kernel."""
+        return frozenset({"msr"}) if parameters.msr_reads else frozenset()
 
     def vcpus_for(self, parameters: ExitsParameters) -> int:
         """Return the least vCPUs: an interrupt goes from one to another."""
