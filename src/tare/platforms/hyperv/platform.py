@@ -133,8 +133,8 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
                 "a live image on a disk of the host",
             ),
             confirmed="simulator",
-            untested="Was run against a server of Tare's own that answers and refuses as WinRM and "
-            "the cmdlets do, never on a host.",
+            untested="Tested only against a simulator that answers and refuses as WinRM and the "
+            "cmdlets do, never on a host.",
             host_boot=ANY_BOOT,
             boot_s=40.0,
             emulated_boot_s=120.0,

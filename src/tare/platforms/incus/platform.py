@@ -439,10 +439,10 @@ def _stated_vm(options: IncusOptions) -> Statement:
         ),
         untested=""
         if tcg
-        else "Under KVM a VM of LXD 5.0.2 of Debian 12 was measured in the lab only, with its APIC "
-        "in QEMU, as the lab's emulator ends otherwise (`tare help lab`). Incus 6.0.4 of Debian 13 "
-        "made one there, and gave its start up: context deadline exceeded. Outside the lab it "
-        "started them, emulated.",
+        else "Under KVM tested only in the lab, with LXD 5.0.2 of Debian 12 and with the APIC in "
+        "QEMU, because otherwise the lab's emulator ends (`tare help lab`). Incus 6.0.4 of Debian "
+        "13 created a VM there but gave up its start (context deadline exceeded). Outside the lab "
+        "it started VMs with an emulated processor.",
         emulated=tcg,
         confirmed="hardware" if tcg else "lab",
         host_boot=KVM_BOOT if not tcg and not options.address else ANY_BOOT,

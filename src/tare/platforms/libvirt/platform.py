@@ -198,7 +198,7 @@ class Libvirt(Platform[LibvirtOptions]):
                 "root",
                 *(("a /dev/kvm under which a guest boots",) if kvm else ()),
             ),
-            untested="Under KVM it was run with libvirt 9.0.0 of Debian 12 in the lab only."
+            untested="Under KVM tested only in the lab, with libvirt 9.0.0 of Debian 12."
             if kvm
             else "",
             confirmed="lab" if kvm else "hardware",

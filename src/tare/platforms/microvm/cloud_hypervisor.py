@@ -104,7 +104,7 @@ class CloudHypervisor(MicroVm[CloudHypervisorOptions]):
                 "notified of a restore, so all guests of one snapshot at first draw the same "
                 "random numbers.",
             ),
-            untested="Was run in the lab only, built from its sources (54.0.0).",
+            untested="Tested only in the lab, built from its sources (54.0.0).",
         )
 
     def host_access(self, options: CloudHypervisorOptions) -> tuple[HostAccess, ...]:

@@ -111,8 +111,8 @@ class Firecracker(MicroVm[FirecrackerOptions]):
                 "generation (VMGenID): guests with Linux 5.18 or later and ACPI then reseed their "
                 "random numbers.",
             ),
-            untested="Was run in the lab only, built from its sources (1.17.0-dev): without the "
-            "filter of system calls that its releases have.",
+            untested="Tested only in the lab, built from its sources (1.17.0-dev) without the "
+            "system call filter of its releases.",
         )
 
     def host_access(self, options: FirecrackerOptions) -> tuple[HostAccess, ...]:

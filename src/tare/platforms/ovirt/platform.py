@@ -119,8 +119,8 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
                 "a live image in one of its storage domains",
             ),
             confirmed="simulator",
-            untested="Was run against a server of Tare's own that answers and refuses as the "
-            "engine does, never on a host.",
+            untested="Tested only against a simulator that answers and refuses as the engine does, "
+            "never on a host.",
             host_boot=ANY_BOOT,
             boot_s=40.0,
             emulated_boot_s=120.0,

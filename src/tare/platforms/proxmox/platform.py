@@ -111,8 +111,8 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
                 "proxmoxer (pip install 'hypertare[proxmox]')",
                 "a live image in one of its storages",
             ),
-            untested="Was run against a server of Tare's own that answers and refuses as Proxmox "
-            "does, never on a node.",
+            untested="Tested only against a simulator that answers and refuses as Proxmox does, "
+            "never on a node.",
             emulated=not options.kvm,
             confirmed="simulator",
             host_boot=ANY_BOOT,

@@ -136,7 +136,7 @@ class Qemu(Platform[QemuOptions]):
                 "taskset (package util-linux)",
                 *(("a /dev/kvm under which a guest boots",) if kvm else ()),
             ),
-            untested="Was run in the lab only, on an emulated processor." if kvm else "",
+            untested="Tested only in the lab, on an emulated processor." if kvm else "",
             confirmed="lab" if kvm else "hardware",
             emulated=not kvm,
             host_boot=KVM_BOOT if kvm else ANY_BOOT,

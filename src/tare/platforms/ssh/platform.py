@@ -122,8 +122,8 @@ class Ssh(Platform[SshArmOptions]):
             channel="pipes of the agent's process, over SSH",
             needs=("an SSH server in the machine",),
             confirmed="lab",
-            untested="A VM was measured next to the host that carries it in the lab only: as root, "
-            "by `sudo` and as an ordinary user, rebooted and not.",
+            untested="Tested only in the lab, with a VM next to its host: as root, by `sudo` and "
+            "as an ordinary user, with and without reboots.",
             host_boot=ANY_BOOT,
             only_measures=True,
             boots_each=options.reboot,

@@ -115,7 +115,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
                 "VMware's Python library (pip install 'hypertare[vsphere]')",
                 "an image on a datastore whose Linux starts `tare-agent dial`",
             ),
-            untested="Was run against govmomi's simulator only, with a local agent for the guest.",
+            untested="Tested only against govmomi's simulator, with a local agent for the guest.",
             confirmed="simulator",
             host_boot=ANY_BOOT,
             boot_s=60.0,

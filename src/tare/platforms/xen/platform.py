@@ -107,7 +107,7 @@ class Xen(Platform[XenOptions]):
             kernel="the study's, booted by Xen itself",
             channel="Xen's console",
             needs=tuple(needs),
-            untested="Tried in the lab only, with Xen 4.17.",
+            untested="Tested only in the lab, with Xen 4.17.",
             confirmed="lab",
             host_boot=_host_boot(options),
             boots_image=True,

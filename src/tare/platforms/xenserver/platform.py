@@ -104,8 +104,8 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
                 "a live image in one of its repositories",
             ),
             confirmed="simulator",
-            untested="Was run against a server of Tare's own that answers and refuses as XenAPI "
-            "does, never on a host.",
+            untested="Tested only against a simulator that answers and refuses as XenAPI does, "
+            "never on a host.",
             host_boot=ANY_BOOT,
             boot_s=40.0,
             emulated_boot_s=120.0,
