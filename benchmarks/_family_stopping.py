@@ -20,7 +20,7 @@ from tare.analysis.effects.verdict import judge
 from tare.analysis.statistics import maxt
 from tare.analysis.statistics.logratio import mean_interval, t_quantile
 from tare.analysis.statistics.maxt import family_p, flips_at_looks
-from tare.analysis.statistics.sequential import Plan, declared_at, sequential_p
+from tare.analysis.statistics.sequential import LookPlan, declared_at, sequential_p
 from tare.analysis.statistics.shared_slope import mean_at_equal, shared_slopes, without_slopes
 
 Floats = NDArray[np.float64]
@@ -110,7 +110,7 @@ class Study:
         judged = _ordered(evidence, found.rest, looks=looks)
         return frozenset(i for i, e in enumerate(judged) if judge(e) in ("worse", "better"))
 
-    def sequential(self, plan: Plan) -> tuple[int, frozenset[int]]:
+    def sequential(self, plan: LookPlan) -> tuple[int, frozenset[int]]:
         """Return after how many blocks the first metric, or any, is declared, and which are."""
         looks = plan.looks()
         shares = plan.shares(looks)
@@ -192,7 +192,7 @@ def former_anytime(study: Study, most: float) -> Stopped:
 
 def sequential(study: Study, most: float) -> Stopped:
     """Today's `sequential`."""
-    return study.sequential(Plan(LEAST, max(LEAST, round(most))))
+    return study.sequential(LookPlan(LEAST, max(LEAST, round(most))))
 
 
 RULES: dict[str, tuple[Rule, bool]] = {

@@ -14,7 +14,7 @@ from tare.analysis.effects.comparison import Comparison
 from tare.events.results import PlatformResult, SkippedPart
 from tare.references.arms import alike, bare_of
 from tare.references.missing_values import why_it_did_not_run, why_no_value, why_usable_or_not
-from tare.references.pairing import PairedTable, set_beside
+from tare.references.pairing import PairedTable, pair_with_published
 from tare.references.published import load_reference
 from tare.references.stated import stated
 from tare.report.figures.palette import looks
@@ -39,13 +39,13 @@ def changed(comparison: Comparison, arms: Mapping[str, Any], **fields: Any) -> C
 
 
 def table(comparison: Comparison, number: int) -> PairedTable:
-    tables = set_beside(comparison, REFERENCE).tables
+    tables = pair_with_published(comparison, REFERENCE).tables
     return next(one for one in tables if one.table.table == number)
 
 
 def draft(comparison: Comparison, name: str) -> PaperDraft:
     findings = RunFindings(comparison, looks(comparison.arms, comparison.baseline), {}, ())
-    drafts = paper_drafts(set_beside(comparison, REFERENCE), findings)
+    drafts = paper_drafts(pair_with_published(comparison, REFERENCE), findings)
     return next(each for each in drafts if each.exhibit.name == name)
 
 
@@ -69,7 +69,7 @@ def test_the_bare_machine_need_not_be_the_baseline(comparison: Comparison) -> No
     own = {row.arm: row for row in table(run, 3).rows if not row.published}
     ratios = [value.ratio for value in own["bare"].values if value]
     assert ratios == [pytest.approx(1 / 3), pytest.approx(1 / 3)]
-    assert set_beside(run, REFERENCE).baseline == "vm"
+    assert pair_with_published(run, REFERENCE).baseline == "vm"
 
 
 def test_a_source_without_a_bare_machine_leaves_the_runs_own(comparison: Comparison) -> None:
@@ -192,7 +192,7 @@ def test_a_table_of_other_parameters_says_which_are_wanted(comparison: Compariso
 def test_the_overview_table_pairs_similar_machines(comparison: Comparison) -> None:
     pv = {"platform": "xen", "options": {"type": "pv", "scheduler": "credit"}}
     run = changed(comparison, {"bare": {"platform": "bare"}, "vm": pv})
-    side = set_beside(run, REFERENCE)
+    side = pair_with_published(run, REFERENCE)
     rows = {
         row.name: row
         for row in glance_table(side, [draft(run, "Table 3")], alike(run, REFERENCE)).rows

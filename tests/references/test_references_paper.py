@@ -18,7 +18,7 @@ from tare.analysis.topics.response_times import PhaseEffect
 from tare.errors import InputError
 from tare.events.results import SeriesEntry
 from tare.references.listing import file_of, listing
-from tare.references.pairing import set_beside
+from tare.references.pairing import pair_with_published
 from tare.references.published import (
     Reference,
     known_references,
@@ -42,7 +42,7 @@ def drafted(
     watched = as_if_watched(shipped_plan(study, 4), reference)
     proxied = through(comparison.runs, comparison.arms, comparison.baseline, comparison.confidence)
     findings = RunFindings(comparison, style, {}, phases, watched, proxied=proxied)
-    return paper_drafts(set_beside(comparison, reference), findings)
+    return paper_drafts(pair_with_published(comparison, reference), findings)
 
 
 def phase(arm: str, name: str, mean_s: float) -> PhaseEffect:
@@ -173,7 +173,7 @@ def test_response_times_of_one_hypervisor_need_that_hypervisor() -> None:
         for phase in ("quiet", "cpu-load")
     )
     run = RunFindings(alone, looks(list(others), "bare"), {}, phases)
-    drafts = {d.exhibit.name: d for d in paper_drafts(set_beside(alone, reference), run)}
+    drafts = {d.exhibit.name: d for d in paper_drafts(pair_with_published(alone, reference), run)}
     for name in ("9(a)", "9(b)", "9(c)", "9(d)"):
         draft = drafts[f"Figure {name}"]
         assert draft.empty and draft.above is None, name
@@ -196,7 +196,7 @@ def test_response_times_of_one_hypervisor_need_that_hypervisor() -> None:
 def test_four_vcpus_are_filled_on_any_host_that_has_them(study: str, cpus: int, why: str) -> None:
     reference, comparison = REFERENCES["hwang2013"], planned_run(study, cpus)
     findings = RunFindings(comparison, looks(comparison.arms, comparison.baseline), {}, (), ())
-    drafts = paper_drafts(set_beside(comparison, reference), findings)
+    drafts = paper_drafts(pair_with_published(comparison, reference), findings)
     found = {draft.exhibit.name: draft.empty for draft in drafts}
     for figure in ("3(b)", "4(b)", "5(b)", "6(b)", "8(b)"):
         empty = found[f"Figure {figure}"]
@@ -238,7 +238,7 @@ def test_recurring_gaps_are_drawn_from_the_longest_view(tmp_path: Path) -> None:
     series = {part: {"bare": summary} for part in parts}
     style = looks(comparison.arms, comparison.baseline)
     drafts = paper_drafts(
-        set_beside(comparison, reference), RunFindings(comparison, style, series, ())
+        pair_with_published(comparison, reference), RunFindings(comparison, style, series, ())
     )
     notes = {draft.exhibit.name: draft.notes for draft in drafts}
     assert "This run: tick-view in scenario one-to-all." in notes["Figure 7"]
@@ -287,7 +287,7 @@ def test_a_close_up_holds_each_sample_of_its_time(tmp_path: Path) -> None:
         ({"figure": "12", "table": "3", "none": "x"}, "needs one of `table`, `figure`, `place`"),
         ({"figure": "6", "none": "x"}, "is here twice"),
         (
-            {"figure": "12", "view": "course", "scenario": "one-to-al"},
+            {"figure": "12", "view": "timeline", "scenario": "one-to-al"},
             "did you mean 'one-to-all'",
         ),
     ],

@@ -16,7 +16,7 @@ import pytest
 from references.references_run import comparison_of_run, write_realtime_run
 from tare.analysis.effects.comparison import Comparison
 from tare.events.results import SkippedPart
-from tare.references.pairing import set_beside
+from tare.references.pairing import pair_with_published
 from tare.references.published import Reference, known_references, load_reference
 from tare.references.stated import Stated, stated
 from tare.report import build_report
@@ -47,7 +47,7 @@ def with_arms(comparison: Comparison, arms: dict[str, Any]) -> Comparison:
 def drafted(comparison: Comparison, reference: Reference) -> dict[str, PaperDraft]:
     run = RunFindings(comparison, looks(comparison.arms, comparison.baseline), {}, ())
     numbers = stated(comparison, reference)
-    drafts = paper_drafts(set_beside(comparison, reference), run, numbers)
+    drafts = paper_drafts(pair_with_published(comparison, reference), run, numbers)
     return {draft.exhibit.name: draft for draft in drafts}
 
 

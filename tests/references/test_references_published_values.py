@@ -18,7 +18,7 @@ from report.report_page_reader import read
 from tare.analysis.model import Comparison
 from tare.cli.ending import EXIT_INPUT
 from tare.cli.main import main
-from tare.references.pairing import ArmRow, PairedTable, SideBySide, set_beside
+from tare.references.pairing import ArmRow, PairedTable, SideBySide, pair_with_published
 from tare.references.published import load_reference
 from tare.report import build_report
 from tare.report.sources.published import published_table, published_values
@@ -36,7 +36,7 @@ def comparison(folder: Path) -> Comparison:
 
 @pytest.fixture(scope="module")
 def side(comparison: Comparison) -> SideBySide:
-    return set_beside(comparison, load_reference("fayyad2013"))
+    return pair_with_published(comparison, load_reference("fayyad2013"))
 
 
 def table(side: SideBySide, number: int) -> PairedTable:
@@ -63,7 +63,7 @@ def test_tables_meet_scenarios_by_name_or_by_what_they_place(side: SideBySide) -
 def test_a_scenario_of_that_name_that_places_otherwise_is_another(tmp_path: Path) -> None:
     scenarios = {"one-to-all": SCENARIOS["tight"]}
     run = comparison_of_run(write_realtime_run(tmp_path, scenarios))
-    found = set_beside(run, load_reference("fayyad2013"))
+    found = pair_with_published(run, load_reference("fayyad2013"))
     assert {one.table.table for one in found.matched} == {6, 7}
 
 
@@ -78,7 +78,7 @@ def test_published_rows_come_first_as_printed(side: SideBySide) -> None:
 
 
 def test_values_without_a_bare_machine_have_no_ratios(comparison: Comparison) -> None:
-    side = set_beside(comparison, load_reference("hwang2013"))
+    side = pair_with_published(comparison, load_reference("hwang2013"))
     rows = [each for one in side.tables for each in one.rows]
     assert rows and all(v is not None and v.ratio is None for each in rows for v in each.values)
 
@@ -110,7 +110,7 @@ def test_the_ratio_over_blocks_is_the_runs_own_estimate(
 
 def test_published_values_change_no_estimate(folder: Path, comparison: Comparison) -> None:
     before = comparison_of_run(folder)
-    set_beside(comparison, load_reference("fayyad2013"))
+    pair_with_published(comparison, load_reference("fayyad2013"))
     assert comparison.effects == before.effects
     assert comparison.summaries == before.summaries
 

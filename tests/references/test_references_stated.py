@@ -18,7 +18,7 @@ from tare.analysis.model import Comparison
 from tare.errors import InputError
 from tare.references.arms import alike, is_counterpart
 from tare.references.listing import NOTHING, file_of
-from tare.references.pairing import set_beside
+from tare.references.pairing import pair_with_published
 from tare.references.printed import Fact
 from tare.references.published import (
     PublishedArm,
@@ -331,7 +331,7 @@ def findings(run: Comparison) -> RunFindings:
 def test_the_overview_table_shows_filled_and_empty_cells(
     comparison: Comparison, stated_by_name: dict[str, Stated]
 ) -> None:
-    side = set_beside(comparison, load_reference("fayyad2013"))
+    side = pair_with_published(comparison, load_reference("fayyad2013"))
     drafted = paper_drafts(side, findings(comparison), tuple(stated_by_name.values()))
     table = glance_table(side, drafted, alike(comparison, side.reference))
     rows = {row.name: row for row in table.rows}

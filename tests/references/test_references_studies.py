@@ -9,7 +9,7 @@ import pytest
 
 from references.references_planned import planned_run
 from study.shipped_studies import NAMES
-from tare.references.pairing import SideBySide, set_beside
+from tare.references.pairing import SideBySide, pair_with_published
 from tare.references.published import Reference, known_references, load_reference
 from tare.references.scenarios import vcpus_in
 from tare.report.sources.section import reference_section
@@ -20,7 +20,7 @@ NAMED = [(name, study) for name, each in REFERENCES.items() for study in each.st
 
 
 def side_by_side(reference: Reference, study: str, cpus: int) -> SideBySide:
-    return set_beside(planned_run(study, cpus), reference)
+    return pair_with_published(planned_run(study, cpus), reference)
 
 
 @pytest.mark.parametrize("name", REFERENCES)

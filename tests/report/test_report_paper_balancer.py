@@ -15,7 +15,7 @@ from tare.analysis.effects.compare import compare
 from tare.analysis.effects.comparison import Comparison
 from tare.analysis.topics.load_balancer import through
 from tare.references.exhibits import Exhibit
-from tare.references.pairing import set_beside
+from tare.references.pairing import pair_with_published
 from tare.references.published import load_reference
 from tare.references.stated import stated
 from tare.report import build_report
@@ -54,7 +54,7 @@ def drafts(comparison: Comparison) -> dict[str, PaperDraft]:
     style = looks(comparison.arms, comparison.baseline)
     findings = RunFindings(comparison, style, {}, (), proxied=proxied)
     statements = stated(comparison, REFERENCE)
-    drafted = paper_drafts(set_beside(comparison, REFERENCE), findings, statements)
+    drafted = paper_drafts(pair_with_published(comparison, REFERENCE), findings, statements)
     return {each.exhibit.name: each for each in drafted}
 
 
@@ -151,7 +151,7 @@ def test_cpu_time_by_owner_is_shown_next_to_the_sources_comments(tmp_path: Path)
 def test_nothing_stands_for_it_where_nothing_went_through(tmp_path: Path) -> None:
     comparison = run_of(tmp_path)
     style = looks(comparison.arms, comparison.baseline)
-    side = set_beside(comparison, REFERENCE)
+    side = pair_with_published(comparison, REFERENCE)
     for draft in paper_drafts(side, RunFindings(comparison, style, {}, ())):
         exhibit = draft.exhibit
         assert draft.empty == (exhibit.none or "this run measured no proxy"), exhibit.name

@@ -13,7 +13,7 @@ View = Literal[
     "samples",
     "close-up",
     "values",
-    "course",
+    "timeline",
     "phases",
     "bars",
     "counters",
@@ -25,7 +25,7 @@ View = Literal[
 intervals, response times over time, or their means phase by phase. For jobs on a cluster: bars with
 intervals, counters of machines or hosts in one step, or the job's phases. For a load balancer: what
 goes through over the size of objects, or which threads used the CPUs meanwhile."""
-OF_ARMS: tuple[View, ...] = ("samples", "close-up", "course", "values", "over-size", "time-spent")
+OF_ARMS: tuple[View, ...] = ("samples", "close-up", "timeline", "values", "over-size", "time-spent")
 """Views that can show the counterparts of some of the source's arms alone."""
 Over = Literal["", "size", "slaves", "hosts"]
 """What the bars of a figure vary: the size of the data, the number of slaves, or of hosts."""

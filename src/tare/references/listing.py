@@ -33,7 +33,7 @@ VIEWS = {
     "samples": "samples over time or by number, an arm a panel",
     "close-up": "single samples around one period of the clock tick",
     "values": "bars and a table of means over blocks with the source’s intervals",
-    "course": "response time over time, phases shaded (*Response time over time*)",
+    "timeline": "response time over time, phases shaded (*Response time over time*)",
     "phases": "mean response time, phase by phase and arm by arm, as bars and a table",
     "bars": "a figure of means over blocks with intervals, an arm a bar",
     "counters": "a figure of counters' means with intervals, an arm a bar",
@@ -41,7 +41,7 @@ VIEWS = {
     "over-size": "a figure over the size of objects, an arm a line, and its values",
     "time-spent": "CPUs by owner, and as a figure (*What goes through the load balancer*)",
 }
-ELSEWHERE = {"course": "figures/course-1.svg", "job-phases": "tables/job-phases.csv"}
+ELSEWHERE = {"timeline": "figures/course-1.svg", "job-phases": "tables/job-phases.csv"}
 """Views that a part of the report shows which is there for all runs, and its file."""
 NOTHING = "–"
 

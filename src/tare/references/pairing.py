@@ -120,7 +120,7 @@ class SideBySide:
         return tuple(table for table in self.tables if table.has_own)
 
 
-def set_beside(comparison: Comparison, reference: Reference) -> SideBySide:
+def pair_with_published(comparison: Comparison, reference: Reference) -> SideBySide:
     """Return the tables of ``reference``, each with the values of the compared runs."""
     tables = tuple(_paired(comparison, reference, table) for table in reference.tables)
     return SideBySide(reference, tables, bare_of(comparison, reference) or "")

@@ -199,7 +199,7 @@ def _draft(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> PaperDraft:
     plain = PaperDraft(exhibit, f"{exhibit.shows}{section}", notes=_remarks(exhibit))
     if exhibit.none:
         return replace(plain, empty=exhibit.none)
-    if exhibit.view in ("course", "phases"):
+    if exhibit.view in ("timeline", "phases"):
         return _phases(side, run, plain)
     if exhibit.view in ("bars", "counters", "job-phases"):
         return _jobs(side, run, plain)
@@ -377,7 +377,7 @@ def _phases(side: SideBySide, run: RunFindings, plain: PaperDraft) -> PaperDraft
     if not having:
         none = why_none or f"{joined(arms)} have no response times with neighbours in phases"
         return replace(plain, empty=none)
-    if plain.exhibit.view == "course":
+    if plain.exhibit.view == "timeline":
         shown = f"This run: {joined(having)}."
         return replace(plain, above=RESPONSE_TIMES, notes=(*plain.notes, shown))
     table = _phases_table(side, run, plain.exhibit)

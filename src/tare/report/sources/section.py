@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.references.arms import ArmMatch, alike
-from tare.references.pairing import ArmRow, PairedTable, SideBySide, set_beside
+from tare.references.pairing import ArmRow, PairedTable, SideBySide, pair_with_published
 from tare.references.published import Reference
 from tare.references.scenarios import describe_scenario
 from tare.references.stated import Stated, stated
@@ -86,7 +86,7 @@ class _Source:
     @staticmethod
     def of(reference: Reference, findings: RunFindings) -> _Source:
         comparison = findings.comparison
-        side, facts = set_beside(comparison, reference), stated(comparison, reference)
+        side, facts = pair_with_published(comparison, reference), stated(comparison, reference)
         likes = alike(comparison, reference)
         drafts = paper_drafts(side, findings, facts)
         return _Source(
