@@ -138,14 +138,16 @@ def test_looks_take_out_the_effect_of_places(sides: int) -> None:
     ignoring = found = wrong = 0
     for _ in range(studies):
         boots = 0.03 * rng.standard_normal((3, rows, 9))
-        stood = np.array([rng.permutation(3) for _ in range(9)]).T[:, None, :].repeat(rows, axis=1)
-        boots += 0.1 * stood
+        covariate = (
+            np.array([rng.permutation(3) for _ in range(9)]).T[:, None, :].repeat(rows, axis=1)
+        )
+        boots += 0.1 * covariate
         if sides == 1:
-            boots, stood = boots[:1] - boots[1:2], stood[:1] - stood[1:2]
+            boots, covariate = boots[:1] - boots[1:2], covariate[:1] - covariate[1:2]
         for truth in (0.0, 0.12):
             values = boots.copy()
             values[0, 0] += truth
-            each = [without_slopes(values[..., :n], stood[..., :n], signs) for n in looks]
+            each = [without_slopes(values[..., :n], covariate[..., :n], signs) for n in looks]
             ranked, moderated = [False] * rows, [True] * rows
             if sides == 1:
                 at_looks = [(seen[0], left[0]) for seen, left in each]

@@ -126,23 +126,23 @@ def test_an_exchange_of_names_does_not_change_the_slope_of_tests(sides: int, met
     """So tests of what remains are exact, whatever the slope is, and whether or not it is used."""
     rng = np.random.default_rng(9)
     where = np.array([rng.permutation(max(sides, 2)) for _ in range(BLOCKS)]).T / 2
-    stood = (where if sides == 3 else where[:1] - where[1:])[:, None, :].repeat(metrics, axis=1)
-    values = 0.01 * rng.standard_normal(stood.shape) + 0.1 * stood
+    covariate = (where if sides == 3 else where[:1] - where[1:])[:, None, :].repeat(metrics, axis=1)
+    values = 0.01 * rng.standard_normal(covariate.shape) + 0.1 * covariate
     values[0, 0] += 0.05
     if sides == 3:
         values[2, 0, 3] = np.nan
     signs = np.ones(metrics)
-    freed, left = without_slopes(values, stood, signs)
+    freed, left = without_slopes(values, covariate, signs)
     assert (np.nanstd(freed - values) > 0) == (metrics > 1)
     assert np.isnan(left).any() == (metrics > 1), "a single metric fits its slope by pattern"
     if sides == 3:
-        turned, again = (each[[1, 0, 2]] for each in (values, stood))
+        turned, again = (each[[1, 0, 2]] for each in (values, covariate))
         assert without_slopes(turned, again, signs)[0][[1, 0, 2]] == pytest.approx(
             freed, nan_ok=True
         )
     else:
         turns = rng.choice((-1.0, 1.0), size=BLOCKS)
-        assert without_slopes(values * turns, stood * turns, signs)[0] * turns == pytest.approx(
+        assert without_slopes(values * turns, covariate * turns, signs)[0] * turns == pytest.approx(
             freed
         )
 

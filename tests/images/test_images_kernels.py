@@ -126,7 +126,7 @@ def test_the_version_is_read_from_either_form() -> None:
     assert version_of(b"nothing") is None
 
 
-@pytest.mark.parametrize("lists", ["as they were", "fetched again"])
+@pytest.mark.parametrize("lists", ["unchanged", "fetched again"])
 async def test_a_kernel_that_the_same_lists_named_before_is_not_looked_up_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lists: str
 ) -> None:

@@ -171,5 +171,5 @@ def test_an_emulated_outlier_does_not_hide_the_others(emulated: float, broken: b
         assert first > 0.2 * (width - VALUES - 150)
         assert len(rects) == len(ARMS) + broken
         assert max(rect["x2"] for rect in rects) <= width - VALUES + 1
-        # The value stands next to the broken bar.
+        # The value is next to the broken bar.
         assert f"{emulated:.3g}" in " ".join(t["t"] for t in spec.marks["text"])

@@ -24,6 +24,6 @@ def test_trimmed_means_take_no_positions() -> None:
         ("method: stein", "remove `average: trimmed`"),
     ],
 )
-def test_what_needs_the_mean_of_all_blocks_is_refused(more: str, message: str) -> None:
+def test_options_that_need_the_mean_of_all_blocks_are_refused(more: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         study_of(STUDY.replace("average: trimmed", f"average: trimmed, {more}"))

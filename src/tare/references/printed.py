@@ -70,8 +70,8 @@ class Fact(ReferencePart):
     )
     needs: tuple[str, ...] = Field(
         (),
-        description="The source's arms without any of which a run shows nothing `here`; by default "
-        "`arm`.",
+        description="Arms of the source: `here` needs a counterpart of one of them in the run. "
+        "Default: `arm`.",
     )
     none: str = Field("", description="Why a run cannot have a counterpart.")
 

@@ -83,7 +83,7 @@ def _stated(
         else:
             own = {arm: value - base for arm, (value, base) in shared.items()}
     if fact.arm:
-        # Other machines of the run are no counterparts of what the source says of one.
+        # A statement on one machine has only that machine's counterparts in the run.
         own = {arm: value for arm, value in own.items() if arm in likes[fact.arm].own}
     why = "" if own else unlike or _unmeasured(reference, fact)
     return Stated(name, fact, own, unit, why, scenario, unlike=unlike)

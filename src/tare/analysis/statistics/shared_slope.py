@@ -118,11 +118,11 @@ def without_slopes(values: ArrayLike, places: ArrayLike, signs: ArrayLike) -> tu
         The values, and the places of the metrics whose own slope the test must fit again for each
         exchange of names; NaN for the others.
     """
-    given, stood = np.array(values, dtype=np.float64), np.asarray(places, dtype=np.float64)
-    left = np.full_like(stood, np.nan)
+    given, covariate = np.array(values, dtype=np.float64), np.asarray(places, dtype=np.float64)
+    left = np.full_like(covariate, np.nan)
     sides, metrics, _ = given.shape
     there = ~np.isnan(given[0]).any(axis=0)
-    own, at = given[:, :, there], stood[:, :, there]
+    own, at = given[:, :, there], covariate[:, :, there]
     at = np.where(np.isnan(own), np.nan, at)
     if sides > 1:
         # A block that lacks a boot of the twin has the deviations of the other two.
@@ -132,9 +132,9 @@ def without_slopes(values: ArrayLike, places: ArrayLike, signs: ArrayLike) -> tu
     d, x = (np.moveaxis(each, 0, 2).reshape(metrics, -1) for each in (own, at))
     slopes = shared_slopes(costs * d, x, for_tests=True, boots=sides)
     again = slopes.taken > MOST_TAKEN
-    left[:, again] = stood[:, again]
+    left[:, again] = covariate[:, again]
     known = np.where(again, 0.0, costs[:, 0] * slopes.slope)
-    return given - known[:, None] * np.where(np.isnan(stood), 0.0, stood), left
+    return given - known[:, None] * np.where(np.isnan(covariate), 0.0, covariate), left
 
 
 def _by_block(values: Floats, boots: int) -> Floats:

@@ -548,7 +548,7 @@ def finding_notes(comparison: Comparison) -> tuple[str, ...]:
 
 
 def hidden_kinds(comparison: Comparison) -> dict[str, tuple[str, ...]]:
-    """Return what means hide, in words, of each arm of which they hide something."""
+    """Return, by arm, the findings that its means hide, in words."""
     found: dict[str, dict[str, None]] = {}
     for effect in comparison.headlines:
         for flag in effect.flags:

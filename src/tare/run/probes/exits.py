@@ -103,7 +103,7 @@ async def measure_exit_cost(
 
 
 async def helper_threads(host: Host, machine: Machine) -> dict[int, str]:
-    """Return the threads of the host that work for a machine of KVM besides its vCPUs, by id.
+    """Return the host's threads that work for a KVM machine, except its vCPUs, by id.
 
     Args:
         host: The machine's host.
