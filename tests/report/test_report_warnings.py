@@ -11,7 +11,7 @@ import pytest
 
 from analysis.analysis_simulate import SimulatedMetric, SimulatedRun, events_of, write_run
 from tare.analysis import compare_runs, load_run
-from tare.events import CellFinished, RunStarted
+from tare.events import CellFinished, Check, Preflight, RunStarted
 from tare.report.page import warnings
 from tare.report.page.verdicts import answer_lines
 from tare.report.page.warnings import LINE, Warned, ending_lines, warnings_of
@@ -108,3 +108,15 @@ def test_a_run_ends_with_what_makes_its_answer_worthless(tmp_path: Path, width: 
         load_run(write_run(tmp_path / "fine", events_of(replace(run, metrics=[METRIC], arms=ARMS))))
     )
     assert ending_lines(fine, 12, width) == answer_lines(fine, 12, width)
+
+
+@pytest.mark.parametrize("name", ["load", "priority"])
+def test_a_run_ends_with_why_its_host_was_not_fit(tmp_path: Path, name: str) -> None:
+    run = SimulatedRun([METRIC], arms=ARMS, emulated=frozenset())
+    bad = Preflight(checks=(Check(name=name, level="bad", found="too much"),))
+    events = [bad if isinstance(event, Preflight) else event for event in events_of(run)]
+    found = compare_runs(load_run(write_run(tmp_path, events)))
+    assert ending_lines(found, 12)[0] == f"Warning: The host was not fit for measuring ({name})."
+    (unfit,) = [each for each in warnings_of(found) if "not fit" in each.line]
+    # A bare machine with another priority than the others is not compared with them.
+    assert unfit.worthless == (name == "priority")

@@ -19,6 +19,8 @@ LINE = 120
 
 MOST_NAMED = 3
 
+UNFIT = "The host was not fit for measuring"
+
 LEAST_ANSWER = 4
 """Lines that warnings leave to an answer."""
 
@@ -80,15 +82,19 @@ def _one_line(text: str) -> str:
 
 
 def ending_lines(comparison: Comparison, most: int, width: int | None = None) -> list[str]:
-    """Return the answer that a run ends with, after what makes it worthless.
+    """Return the answer that a run ends with, after what makes it worthless or doubtful.
 
     Args:
         comparison: The comparison.
         most: The most lines.
         width: The width of a line in characters; None: each sentence is one line.
     """
-    worthless = [each.line for each in warnings_of(comparison) if each.worthless]
-    lines = [line for text in worthless for line in wrapped(f"Warning: {text}", width)]
+    first = [
+        each.line
+        for each in warnings_of(comparison)
+        if each.worthless or each.line.startswith(UNFIT)
+    ]
+    lines = [line for text in first for line in wrapped(f"Warning: {text}", width)]
     lines = lines[: most - LEAST_ANSWER]
     return [*lines, *answer_lines(comparison, most - len(lines), width)]
 
@@ -112,9 +118,10 @@ def _certain(comparison: Comparison) -> Iterator[Warned]:
             found = "; ".join(f"{check.name}: {check.found}" for check in run.unfit)
             hints = " ".join(f"{check.hint.rstrip('.')}." for check in run.unfit if check.hint)
             yield Warned(
-                f"The host was not fit for measuring ({names}).",
+                f"{UNFIT} ({names}).",
                 f"{found}.",
                 hints or "Run `tare doctor`, fix what it lists, and repeat the run.",
+                worthless="priority" in {check.name for check in run.unfit},
             )
     for text in shape_notes(runs, baselines):
         action = (
