@@ -64,6 +64,18 @@ BROKEN_QUANTITIES = r"""
 """Prose in which a line ends between a number and its unit."""
 
 
+BEYOND = """
+[...document.querySelectorAll('figure svg')].filter(e => e.checkVisibility()).flatMap(svg => {
+  const all = svg.getBoundingClientRect();
+  return [...svg.querySelectorAll('text')].filter(e => {
+    const one = e.getBoundingClientRect();
+    return one.left < all.left - 1 || one.right > all.right + 1 || one.bottom > all.bottom + 1;
+  }).map(e => `${svg.id}: ${e.textContent}`);
+})
+"""
+"""Words of figures that reach beyond their picture, where they are cut."""
+
+
 class Browser:
     """Chromium without a window, and one page in it.
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from report.report_browser import (
+    BEYOND,
     BROKEN_QUANTITIES,
     CHROMIUM,
     CUT,
@@ -355,6 +356,7 @@ def test_nothing_is_cut_and_no_labels_overlap(page: Browser, width: int, tmp_pat
     page.run("document.querySelectorAll('details').forEach(e => { e.open = true; })")
     assert page.run("document.documentElement.scrollWidth") <= width
     assert page.run(OVERLAPS) == []
+    assert page.run(BEYOND) == []
     assert page.run(OUTSIDE) == []
     assert page.run(BROKEN_QUANTITIES) == []
     if width >= 1200:

@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from report.report_browser import CHROMIUM, CUT, OVERLAPS, Browser
+from report.report_browser import BEYOND, CHROMIUM, CUT, OVERLAPS, Browser
 from report.report_jobs import SLAVES, write_jobs_run
 from report.report_proxied import write_proxied_run
 from report.report_synthetic import write_run
@@ -192,3 +192,4 @@ class TestInABrowser:
         browser.run("document.querySelectorAll('details').forEach(e => { e.open = true; })")
         assert browser.run("document.documentElement.scrollWidth") <= 390
         assert browser.run(OVERLAPS) == []
+        assert browser.run(BEYOND) == []
