@@ -103,7 +103,9 @@ def former(study: Study) -> list[tuple[float, Interval]]:
     """Return the former losses: limited cells dropped, Student's t over the rest."""
     found = []
     for arm, base in study:
-        kept = against(arm, base, lambda each: None if each.limited else each.requests, CONFIDENCE)
+        kept = compare_within_blocks(
+            arm, base, lambda each: None if each.limited else each.requests, CONFIDENCE
+        )
         if kept.ratio is not None and kept.interval is not None:
             found.append((1 - kept.ratio, kept.interval))
     return found

@@ -16,7 +16,7 @@ from tare.analysis.effects.verdict import Evidence, judge
 from tare.analysis.statistics.exchange import exchanged_p
 from tare.analysis.statistics.logratio import mean_interval
 from tare.analysis.statistics.maxt import Adjusted, family_p
-from tare.analysis.statistics.position import at_equal_positions
+from tare.analysis.statistics.position import adjust_for_position
 from tare.analysis.statistics.serial import serial
 from tare.analysis.statistics.shared_slope import mean_at_equal, shared_slopes, without_slopes
 from tare.analysis.statistics.trimmed import trimmed_interval
@@ -185,7 +185,7 @@ def intervals(
 ) -> list[tuple[float, float, float]]:
     """Return means and ends of 95 % intervals of log-ratios, row by row."""
     if later is not None:
-        rows = [at_equal_positions(list(row), list(later), 0.95) for row in differences]
+        rows = [adjust_for_position(list(row), list(later), 0.95) for row in differences]
         if all(row is not None for row in rows):
             known = [row for row in rows if row is not None]
             return [(r.mean, r.mean - r.half_width, r.mean + r.half_width) for r in known]

@@ -19,7 +19,7 @@ from benchmarks._runs import DEADLINE_S, Unmeasured, carry_out
 from tare.analysis import compare_runs, load_run
 from tare.analysis.data.rundata import RunData
 from tare.analysis.effects.results import Effect
-from tare.analysis.topics.load_balancer import through
+from tare.analysis.topics.load_balancer import throughputs
 from tare.analysis.topics.proxied_cells import HOST
 from tare.study.reading.shipped import FOLDER
 from tare.study.reading.yamltext import parse
@@ -143,7 +143,7 @@ def split(platform: str, run: RunData) -> tuple[Fact, ...]:
     HAProxy's makers state about 15 %, the rest being its kernel's; the host sees it where HAProxy
     is a process of its own.
     """
-    found = through([run], [platform], platform, 0.95)
+    found = throughputs([run], [platform], platform, 0.95)
     if not found:
         return ()
     small = min(found, key=lambda each: each.size)

@@ -36,12 +36,12 @@ from tare.agent.message import (
     MOST_VALUES,
     InvalidMessage,
     RateLimiter,
+    check_whole_number,
     column,
     name,
     number,
     read_json,
     read_message,
-    whole,
 )
 from tare.agent.series import HELD_BYTES, Assembler, read_chunk
 from tare.errors import MachineFault
@@ -260,13 +260,13 @@ def test_no_number_of_a_message_is_beyond_64_bits() -> None:
 
 @pytest.mark.parametrize("value", [0, 1, 2**64 - 1])
 def test_whole_numbers_of_64_bits_are_taken(value: int) -> None:
-    assert whole(value, "it") == value and number(value, "it") == float(value)
+    assert check_whole_number(value, "it") == value and number(value, "it") == float(value)
 
 
 @pytest.mark.parametrize("value", [-1, 2**64, True, 1.0, "1", None])
 def test_other_values_than_64_bit_integers_are_refused(value: object) -> None:
     with pytest.raises(InvalidMessage, match=r"it is .*, no whole number of 64 bits"):
-        whole(value, "it")
+        check_whole_number(value, "it")
 
 
 @pytest.mark.parametrize("value", [False, "1", None])

@@ -9,7 +9,7 @@ import numpy as np
 
 from tare.analysis import compare_runs
 from tare.analysis.data.load import run_data
-from tare.analysis.runs.variance_components import OverHosts, over_hosts
+from tare.analysis.runs.variance_components import OverHosts, effects_over_hosts
 from tare.events import Event, Fold
 from tare.events.model import (
     BlockFinished,
@@ -60,4 +60,4 @@ def shared(
     for place, event in enumerate(events):
         fold.take(Record(seq=place, time=float(place), event=event))
     data = run_data(Path("none"), fold)
-    return over_hosts(compare_runs([data]), data.block_hosts)
+    return effects_over_hosts(compare_runs([data]), data.block_hosts)

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from tare.analysis.topics.cores import (
     Core,
-    apart,
     bound_cpus,
     cores_of,
     kept_cpus,
+    mean_of_cores,
     shares,
-    together,
+    split_by_binding,
 )
 from tare.analysis.topics.job_counters import counter_values, value_of
 from tare.analysis.topics.monitoring import CounterTrack, Monitor, Phase, _grouped, track_of
@@ -50,10 +50,10 @@ def test_each_cpu_is_listed_by_itself() -> None:
 @given(st.dictionaries(st.integers(0, 200), st.integers(0, 100), min_size=1, max_size=8))
 def test_a_group_is_the_mean_of_its_cpus_and_idle_time_no_use(busy: dict[int, int]) -> None:
     cores = cores_of(columns(busy), KEPT)
-    mean = together(cores)
+    mean = mean_of_cores(cores)
     assert mean["user"][0] == pytest.approx(sum(busy.values()) / len(busy) / 100)
     assert mean["user"][0] + mean["iowait"][0] == pytest.approx(1.0)
-    mine, others = apart(cores, set(list(busy)[:1]))
+    mine, others = split_by_binding(cores, set(list(busy)[:1]))
     assert len(mine) == 1 and len(mine) + len(others) == len(busy)
 
 
@@ -169,5 +169,5 @@ def test_over_blocks_there_are_means_with_intervals() -> None:
 
 
 def test_without_cpus_there_is_no_group() -> None:
-    assert together(()) == {}
-    assert apart((Core(1, {}),), ()) == ((), (Core(1, {}),))
+    assert mean_of_cores(()) == {}
+    assert split_by_binding((Core(1, {}),), ()) == ((), (Core(1, {}),))

@@ -24,7 +24,7 @@ from tare.analysis.runs.gate_files import read_gates, with_floors
 from tare.analysis.runs.gates import Gate, check, parse_gate, worst
 from tare.analysis.runs.run_changes import changes, pooled
 from tare.analysis.runs.run_variation import RunVariation, repeated_runs
-from tare.analysis.statistics.meta_analysis import mean_shift, rank_shift, together
+from tare.analysis.statistics.meta_analysis import mean_shift, pool, rank_shift
 from tare.errors import InputError
 from tare.events import CellFinished, Event, Observed, Record, fold_records
 from tare.report.compare.gates import as_text
@@ -428,15 +428,15 @@ def test_runs_together_are_covered_though_they_differ() -> None:
     covered, naive = 0, 0
     for _ in range(2000):
         effects = 0.03 * rng.standard_normal(5) + 0.01 * rng.standard_normal(5)
-        found = together(effects.tolist(), [0.01] * 5, 0.95)
+        found = pool(effects.tolist(), [0.01] * 5, 0.95)
         covered += found.low <= 0 <= found.high
         naive += abs(effects.mean()) <= 1.96 * 0.01 / math.sqrt(5)
     assert 0.93 <= covered / 2000 <= 0.975
     assert naive / 2000 < 0.6
-    equal = together([0.1, 0.1], [0.01, 0.01], 0.95)
+    equal = pool([0.1, 0.1], [0.01, 0.01], 0.95)
     assert equal.effect == pytest.approx(0.1)
     assert (equal.between, equal.inconsistency) == (0, 0)
-    assert math.isinf(together([0.1], [0.01], 0.95).high)
+    assert math.isinf(pool([0.1], [0.01], 0.95).high)
 
 
 def test_many_runs_have_a_term_for_the_run() -> None:

@@ -19,7 +19,7 @@ from tare.events import CellFinished, Event
 from tare.events.hypervisor import HypervisorFigure, HypervisorFigures
 from tare.platforms.hyperv.figures import Reading, waits
 from tare.platforms.proxmox.vm import minutes_within
-from tare.platforms.vsphere.figures import COUNTERS, whole
+from tare.platforms.vsphere.figures import COUNTERS, intervals_within
 from tare.platforms.xenserver.vm import rows_within
 from tare.report.page.build import build_report
 from tare.report.sections.hypervisors import NOT_SHOWN
@@ -42,7 +42,7 @@ def of_esxi(block: int) -> HypervisorFigures:
         sampleInfo=[SimpleNamespace(timestamp=end, interval=20) for end in ends],
         value=[SimpleNamespace(id=SimpleNamespace(counterId=1), value=[100 * block, 300 * block])],
     )
-    return some(whole(answer, {1: COUNTERS["cpu", "ready", "summation"]}, T0, T0 + 40))
+    return some(intervals_within(answer, {1: COUNTERS["cpu", "ready", "summation"]}, T0, T0 + 40))
 
 
 def of_hyperv(block: int) -> HypervisorFigures:

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from tare.analysis.statistics import detectable, maxt
-from tare.analysis.statistics.position import at_equal_positions
+from tare.analysis.statistics.position import adjust_for_position
 from tare.analysis.statistics.rates import mean_ratio
 from tare.analysis.statistics.resolution import grid_step, log_widening
 from tare.analysis.statistics.robust import hodges_lehmann
@@ -186,13 +186,13 @@ def test_the_mean_at_equal_positions_is_the_regressions_intercept() -> None:
     rng = np.random.default_rng(7)
     later = np.array([1.0, -2, 3, 1, -1, 2, -3, 1, 2, -1])
     differences = 0.3 + 0.5 * later + 0.01 * rng.standard_normal(10)
-    found = at_equal_positions(list(differences), list(later), 0.95)
+    found = adjust_for_position(list(differences), list(later), 0.95)
     assert found is not None
     fit = stats.linregress(later, differences)
     assert found.mean == pytest.approx(fit.intercept)
     assert found.half_width == pytest.approx(stats.t.ppf(0.975, 8) * fit.intercept_stderr)
-    assert at_equal_positions([1.0] * 8, [2.0] * 8, 0.95) is None
-    assert at_equal_positions([1.0] * 8, [0.0] * 8, 0.95) is None
+    assert adjust_for_position([1.0] * 8, [2.0] * 8, 0.95) is None
+    assert adjust_for_position([1.0] * 8, [0.0] * 8, 0.95) is None
 
 
 def test_detectable_differences_have_the_requested_power() -> None:

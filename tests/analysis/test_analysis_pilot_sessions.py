@@ -18,7 +18,7 @@ from analysis.analysis_swapped import swapped
 from study.study_catalog import CATALOG
 from tare.analysis.data.rundata import RunData
 from tare.analysis.effects.detectable import basis_of
-from tare.analysis.effects.pilot import Advice, PilotTarget, advise, over_blocks, over_rounds
+from tare.analysis.effects.pilot import Advice, PilotTarget, advise, choose_blocks, choose_rounds
 from tare.cli import detectable
 from tare.report.terminal.advice import render_advice
 from tare.study.reading.hosts_file import KnownHosts
@@ -102,14 +102,14 @@ def test_lost_parts_of_a_pilot_are_left_out(
 ) -> None:
     asked = PilotTarget(0.5, 0.95)
     of = dict(enumerate(rounds, start=1))
-    found = over_rounds(values, of, (1.0, 1.0, 100.0), asked)
+    found = choose_rounds(values, of, (1.0, 1.0, 100.0), asked)
     repeats = {repeat for _, repeat in values}
     whole = {block for block, _ in values if all((block, each) in values for each in repeats)}
     assert (found is None) == (len({of[block] for block in whole}) < 2)
     if found is not None:
         assert found.rounds >= 6 and found.rounds % 2 == 0
         assert found.blocks % found.rounds == 0
-    assert (over_blocks(values, (1.0, 1.0), asked) is None) == (len(whole) < 2)
+    assert (choose_blocks(values, (1.0, 1.0), asked) is None) == (len(whole) < 2)
 
 
 def test_the_table_has_rounds_where_there_are_any() -> None:

@@ -16,7 +16,7 @@ from analysis.analysis_simulate import some
 from tare.analysis.series import summaries as series
 from tare.analysis.series.steadiness import steadiness
 from tare.analysis.series.summaries import group_series, summarise_series
-from tare.analysis.statistics.dip import two_humped
+from tare.analysis.statistics.dip import detect_two_humps
 from tare.analysis.statistics.histogram import Counter, Histogram, coarsened, merge, thin
 from tare.events.results import SeriesEntry
 
@@ -184,12 +184,12 @@ def test_autocorrelation_is_not_a_second_mode() -> None:
     """Twenty series, each sample like the one before, and one that truly is of two kinds."""
     rng = np.random.default_rng(7)
     flagged = sum(
-        two_humped(lfilter([1.0], [1.0, -0.999], rng.standard_normal(20_000))).flagged
+        detect_two_humps(lfilter([1.0], [1.0, -0.999], rng.standard_normal(20_000))).flagged
         for _ in range(20)
     )
     assert flagged <= 2
     mixed = np.where(rng.random(20_000) < 0.3, 1200, 1000) + rng.normal(0, 10, 20_000)
-    assert two_humped(mixed).flagged
+    assert detect_two_humps(mixed).flagged
 
 
 def test_warm_up_humps_and_missing_files_are_flagged(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tare.analysis.data.rundata import RunData
 from tare.analysis.effects.estimates import pair_up
 from tare.analysis.effects.results import Effect
 from tare.analysis.runs.sessions import independent_rounds
-from tare.analysis.runs.variance_components import over_sessions
+from tare.analysis.runs.variance_components import effects_over_sessions
 from tare.analysis.statistics.logratio import mean_interval
 from tare.cli.ending import decide_on
 from tare.report.page.data import ReportData
@@ -84,7 +84,7 @@ def test_intervals_over_rounds_cover_and_those_over_blocks_do_not(
 
 def test_even_drift_cancels_out_of_there_and_back() -> None:
     run = noisy(1, 4, 2, between=0.0, within=0.0, drift=0.01)
-    (found,) = over_sessions(compare_runs([run]))
+    (found,) = effects_over_sessions(compare_runs([run]))
     assert math.log(found.effect.estimate) == pytest.approx(TRUE)
     assert found.arm_first is not None and found.baseline_first is not None
     assert math.log(found.arm_first) == pytest.approx(TRUE - 0.01)
@@ -116,11 +116,11 @@ def test_an_arms_own_interval_is_over_its_sessions() -> None:
 @pytest.mark.parametrize(("between", "low", "high"), [(0.1, 0.9, 1.0), (0.0, 0.0, 0.1)])
 def test_the_share_between_rounds_is_found(between: float, low: float, high: float) -> None:
     shares = [
-        over_sessions(compare_runs([noisy(seed, 8, 4, between, 0.02)]))[0].share
+        effects_over_sessions(compare_runs([noisy(seed, 8, 4, between, 0.02)]))[0].share
         for seed in range(30)
     ]
     assert low <= float(np.median([share for share in shares if share is not None])) <= high
-    (one_block,) = over_sessions(compare_runs([noisy(1, 8, 1, between, 0.02)]))
+    (one_block,) = effects_over_sessions(compare_runs([noisy(1, 8, 1, between, 0.02)]))
     assert one_block.share is None
 
 

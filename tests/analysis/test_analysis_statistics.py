@@ -240,18 +240,18 @@ def test_two_humps_are_flagged_and_one_is_not() -> None:
     rng = np.random.default_rng(9)
     one = rng.normal(10, 1, 5000)
     two = np.concatenate([rng.normal(10, 1, 2500), rng.normal(16, 1, 2500)])
-    assert not dip.two_humped(one).flagged
-    assert dip.two_humped(two).flagged
+    assert not dip.detect_two_humps(one).flagged
+    assert dip.detect_two_humps(two).flagged
     # A clock that counts in steps makes no humps.
-    assert not dip.two_humped(np.round(one)).flagged
-    assert dip.two_humped(np.round(two)).flagged
-    assert not dip.two_humped(np.ones(100)).flagged
-    assert not dip.two_humped([1, 1, 9, 9]).flagged
+    assert not dip.detect_two_humps(np.round(one)).flagged
+    assert dip.detect_two_humps(np.round(two)).flagged
+    assert not dip.detect_two_humps(np.ones(100)).flagged
+    assert not dip.detect_two_humps([1, 1, 9, 9]).flagged
 
 
 @given(st.floats(0.01, 100), st.floats(0.001, 2))
 def test_a_ratio_and_its_inverse_are_equally_far_beyond_a_floor(ratio: float, floor: float) -> None:
     near = abs(abs(math.log(ratio)) - math.log1p(floor)) < 1e-9
-    assert near or noise.beyond(ratio, floor, ratio=True) == noise.beyond(
+    assert near or noise.exceeds_floor(ratio, floor, ratio=True) == noise.exceeds_floor(
         1 / ratio, floor, ratio=True
     )

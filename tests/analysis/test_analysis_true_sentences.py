@@ -21,7 +21,7 @@ from tare.analysis.effects.families import simultaneous
 from tare.analysis.effects.results import Interval
 from tare.analysis.effects.verdict import Evidence, judge, sentence
 from tare.analysis.runs.gates import check, parse_gate
-from tare.analysis.runs.run_changes import about_two_runs
+from tare.analysis.runs.run_changes import two_runs_caveat
 from tare.analysis.statistics.logratio import mean_interval
 from tare.analysis.statistics.meta_analysis import mean_shift
 from tare.analysis.statistics.tails import median_interval
@@ -176,7 +176,7 @@ def test_a_change_between_two_runs_is_claimed_of_these_two_only(tmp_path: Path) 
     before, after = (
         compared(tmp_path / str(n), SimulatedMetric("m", {"bare": 1.0, "kvm": 1.2})) for n in (1, 2)
     )
-    assert about_two_runs(before, after).startswith("This is about these two runs only")
+    assert two_runs_caveat(before, after).startswith("This is about these two runs only")
     gate = check(before, after, [parse_gate("tick m < +5 %")])
     assert "about these two runs only" in as_text(gate)
     out = StringIO()

@@ -13,9 +13,9 @@ from tare.analysis.statistics.meta_analysis import (
     PooledEffect,
     Shift,
     mean_shift,
+    pool,
     rank_shift,
     seldom_shift,
-    together,
 )
 
 FIRST, SECOND = [0.31, 0.1, 0.44, 0.25, 0.6], [0.9, 0.35, 1.4]
@@ -114,16 +114,16 @@ def test_runs_together_have_a_random_effects_mean(
     effects: list[float], errors: list[float], confidence: float
 ) -> None:
     expected = random_effects(effects, errors, confidence)
-    assert together(effects, errors, confidence) == pytest.approx(expected, rel=1e-9, abs=1e-15)
+    assert pool(effects, errors, confidence) == pytest.approx(expected, rel=1e-9, abs=1e-15)
 
 
 def test_runs_that_agree_are_known_as_well_as_their_errors_say() -> None:
-    assert together([0.25], [0.1], 0.95) == PooledEffect(0.25, -math.inf, math.inf, 0.0, 0.0)
-    found = together([0.0, 0.0, 0.0], [0.3, 0.3, 0.3], 0.95)
+    assert pool([0.25], [0.1], 0.95) == PooledEffect(0.25, -math.inf, math.inf, 0.0, 0.0)
+    found = pool([0.0, 0.0, 0.0], [0.3, 0.3, 0.3], 0.95)
     half = float(t.ppf(0.975, 2)) * 0.3 / math.sqrt(3)
     assert found == pytest.approx(PooledEffect(0.0, -half, half, 0.0, 0.0))
     # What has no error at all is taken for known to 10⁻⁹.
-    exact = together([0.0, 0.0], [0.0, 0.0], 0.95)
+    exact = pool([0.0, 0.0], [0.0, 0.0], 0.95)
     half = float(t.ppf(0.975, 1)) * 1e-9 / math.sqrt(2)
     assert (exact.low, exact.high) == pytest.approx((-half, half), rel=1e-9)
     assert (exact.between, exact.inconsistency) == (0, 0)

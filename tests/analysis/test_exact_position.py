@@ -7,7 +7,7 @@ import math
 import pytest
 from scipy import stats
 
-from tare.analysis.statistics.position import at_equal_positions
+from tare.analysis.statistics.position import adjust_for_position
 
 DIFFERENCES = (0.3, -0.1, 0.45, 0.2, 0.05)
 LATER = (1.0, -2.0, 3.0, 1.0, -1.0)
@@ -31,18 +31,18 @@ def test_effect_at_equal_positions_is_the_intercept_with_its_error(
 ) -> None:
     d = (*DIFFERENCES, *(a for a, _ in more))
     x = (*LATER, *(b for _, b in more))
-    found = at_equal_positions(d, x, confidence)
+    found = adjust_for_position(d, x, confidence)
     assert found == pytest.approx(intercept(d, x, confidence), rel=1e-12)
 
 
 def test_result_does_not_depend_on_the_unit_of_positions() -> None:
-    near = at_equal_positions(DIFFERENCES, [value / 100 for value in LATER], 0.9)
+    near = adjust_for_position(DIFFERENCES, [value / 100 for value in LATER], 0.9)
     assert near == pytest.approx(intercept(DIFFERENCES, LATER, 0.9), rel=1e-12)
 
 
 def test_four_blocks_are_too_few() -> None:
-    assert at_equal_positions(DIFFERENCES[:4], LATER[:4], 0.95) is None
-    assert at_equal_positions(DIFFERENCES, LATER, 0.95) is not None
+    assert adjust_for_position(DIFFERENCES[:4], LATER[:4], 0.95) is None
+    assert adjust_for_position(DIFFERENCES, LATER, 0.95) is not None
 
 
 @pytest.mark.parametrize(("apart", "is_reported"), [(3.3e-5, True), (3.1e-5, False)])
@@ -52,8 +52,8 @@ def test_positions_that_are_all_but_the_same_tell_nothing(
 ) -> None:
     """The intercept's share of the design is here the square of how far apart they are."""
     later = [sign * (1 + apart), sign * (1 - apart)] * 3
-    assert (at_equal_positions([0.1, 0.2] * 3, later, 0.95) is not None) is is_reported
+    assert (adjust_for_position([0.1, 0.2] * 3, later, 0.95) is not None) is is_reported
 
 
 def test_positions_that_are_all_zero_tell_nothing() -> None:
-    assert at_equal_positions(DIFFERENCES, [0.0] * 5, 0.95) is None
+    assert adjust_for_position(DIFFERENCES, [0.0] * 5, 0.95) is None

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from tare.analysis.statistics.quantiles import between_tails
+from tare.analysis.statistics.quantiles import tail_quantiles
 
 
 def by_hand(row: list[float], q: float) -> float:
@@ -29,7 +29,7 @@ def by_hand(row: list[float], q: float) -> float:
 )
 def test_each_end_is_interpolated_from_the_nearer_neighbour(size: int, tail: float) -> None:
     values = np.random.default_rng(size).standard_normal((40, size)) / 3
-    low, high = between_tails(values, tail)
+    low, high = tail_quantiles(values, tail)
     assert low.tolist() == [by_hand(row, tail) for row in values.tolist()]
     assert high.tolist() == [by_hand(row, 1 - tail) for row in values.tolist()]
     expected = np.quantile(values, [tail, 1 - tail], axis=-1)
@@ -40,7 +40,7 @@ def test_each_end_is_interpolated_from_the_nearer_neighbour(size: int, tail: flo
 def test_quantiles_are_taken_over_the_last_axis(shape: tuple[int, ...]) -> None:
     values = np.random.default_rng(2).standard_normal(shape)
     expected = np.quantile(values, [0.1, 0.9], axis=-1)
-    assert np.array(between_tails(values, 0.1)).tobytes() == expected.tobytes()
+    assert np.array(tail_quantiles(values, 0.1)).tobytes() == expected.tobytes()
 
 
 def test_zeros_keep_the_sign_that_numpy_gives_them() -> None:
@@ -49,4 +49,4 @@ def test_zeros_keep_the_sign_that_numpy_gives_them() -> None:
         values = rng.choice([0.0, -0.0, 1.0, -1.0], size=(60, size))
         for tail in (1e-20, 0.05, 0.25, 0.5):
             expected = np.quantile(values, [tail, 1 - tail], axis=-1)
-            assert np.array(between_tails(values, tail)).tobytes() == expected.tobytes()
+            assert np.array(tail_quantiles(values, tail)).tobytes() == expected.tobytes()

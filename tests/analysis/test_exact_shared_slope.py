@@ -11,7 +11,7 @@ from benchmarks import verdict_simulations as sims
 from benchmarks._simulated import Setting
 from tare.analysis.statistics.logratio import t_quantile
 from tare.analysis.statistics.maxt import family_p
-from tare.analysis.statistics.position import at_equal_positions
+from tare.analysis.statistics.position import adjust_for_position
 from tare.analysis.statistics.shared_slope import (
     Slopes,
     mean_at_equal,
@@ -69,7 +69,7 @@ def test_a_slope_of_its_own_is_that_of_the_regression_on_places() -> None:
     d, x = drawn(np.random.default_rng(2), 1, 0.1, 0.01)
     (slope,), (taken,) = shared_slopes(d, x)
     assert taken == 1
-    own = at_equal_positions(d[0].tolist(), x[0].tolist(), 0.95)
+    own = adjust_for_position(d[0].tolist(), x[0].tolist(), 0.95)
     assert own is not None
     assert mean_at_equal(d[0], x[0], slope, 1.0, 0.95) == pytest.approx(own, rel=1e-9)
 

@@ -9,7 +9,7 @@ import pytest
 from images.images_fakes import FakeHost
 from tare import programs
 from tare.hosts import Completed, LocalHost
-from tare.hosts.programs import find_program, how_to_install
+from tare.hosts.programs import find_program, install_command_for
 from tare.platforms.doctor import missing_programs
 from tare.programs import CRUN, IP, OCI, QEMU, Program
 
@@ -60,12 +60,12 @@ async def test_install_command_is_that_of_the_hosts_distribution(
     release: bytes, command: str
 ) -> None:
     host = FakeHost(lambda argv: Completed(0, b"", b""), {"/usr/lib/os-release": release})
-    assert await how_to_install(host, QEMU, IP) == command
+    assert await install_command_for(host, QEMU, IP) == command
 
 
 async def test_unknown_distribution_gets_the_program_names() -> None:
     host = FakeHost(lambda argv: Completed(0, b"", b""))
-    words = await how_to_install(host, QEMU)
+    words = await install_command_for(host, QEMU)
     assert words.startswith("install qemu-system-x86_64 with this distribution's package manager")
 
 

@@ -13,7 +13,7 @@ import pytest
 from hosts.hosts_sshd import Sshd, Way, free_port, make_key
 from tare.errors import InputError, MachineFault
 from tare.hosts.ssh.host import SshHost
-from tare.hosts.ssh.login_faults import not_reached
+from tare.hosts.ssh.login_faults import login_fault
 
 
 async def test_refused_connection_is_reported(sshd: Sshd, agent_program: Path) -> None:
@@ -83,7 +83,7 @@ async def test_each_cause_has_its_own_message_whether_keys_are_known_or_not(
 
 def test_a_name_server_that_does_not_answer_passes(sshd: Sshd) -> None:
     error = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
-    fault = not_reached(error, sshd.options(host="vm.example"))
+    fault = login_fault(error, sshd.options(host="vm.example"))
     assert isinstance(fault, MachineFault)
     assert fault.transient
     assert "the name server does not answer" in str(fault)

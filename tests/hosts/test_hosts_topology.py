@@ -18,8 +18,8 @@ from tare.hosts.ssh.host import SshHost
 from tare.hosts.topology import (
     KERNEL_ALLOWS,
     cpus_of,
+    currently_usable,
     files_below,
-    now_usable,
     read_topology,
     show_topology,
 )
@@ -212,9 +212,9 @@ def test_where_no_cpu_may_be_used_the_reason_is_named(answer: str, why: str) -> 
 def test_usable_cpus_follow_hotplug_and_the_control_group() -> None:
     cpus = read({f"{CPU}/isolated": "3"})
     look = f"{CPU}/online:{{}}\n/proc/self/status:Cpus_allowed_list:\t{{}}\n{KERNEL_ALLOWS}:{{}}"
-    assert now_usable(look.format("0-3", "0-2", "0-3"), cpus) == (0, 1, 2, 3)
-    assert now_usable(look.format("0-1,3", "0-2", "0-3"), cpus) == (0, 1, 3)
-    assert now_usable(look.format("0-3", "0-1", "0-1"), cpus) == (0, 1)
+    assert currently_usable(look.format("0-3", "0-2", "0-3"), cpus) == (0, 1, 2, 3)
+    assert currently_usable(look.format("0-1,3", "0-2", "0-3"), cpus) == (0, 1, 3)
+    assert currently_usable(look.format("0-3", "0-1", "0-1"), cpus) == (0, 1)
 
 
 def test_this_computer_reports_the_same_twice() -> None:

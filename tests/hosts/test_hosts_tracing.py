@@ -19,14 +19,20 @@ from tare.events.host_schedule import HostEvent, SwitchReason
 from tare.hosts import Ledger, LocalHost, clean
 from tare.hosts.contract import Host
 from tare.hosts.trace.pages import page_events, parse_data_offset, parse_format
-from tare.hosts.trace.recorder import HostRecorder, as_columns, cpu_mask, host_recorder, how_left
+from tare.hosts.trace.recorder import (
+    HostRecorder,
+    as_columns,
+    cpu_mask,
+    host_recorder,
+    switch_reason,
+)
 from tare.hosts.trace.threads import allowed_cpus, quota_files, run_delay, threads_of, throttled
 from tare.hosts.trace.tracefs import NoTracing, mounted_at, traced
 from tare.run.probes.host_clock import (
-    by_the_host,
+    alternating_readings,
+    bounded_readings,
     counter_offset,
     host_agent,
-    in_turn,
     kept_busy,
 )
 
@@ -112,7 +118,7 @@ def test_masks_are_written_as_the_kernel_reads_them(cpus: tuple[int, ...], mask:
     ],
 )
 def test_state_shows_how_a_thread_left(prev_state: int, left: SwitchReason) -> None:
-    assert how_left(prev_state) == left
+    assert switch_reason(prev_state) == left
 
 
 def test_rows_become_columns_in_order_of_time() -> None:
@@ -330,12 +336,12 @@ async def test_agent_on_a_host_reports_its_clock(
 ) -> None:
     async with host_agent(host, ledger, host.agent or agent_program) as agent:
         assert [entry.kind for entry in ledger.open_entries()] == ["process"]
-        own, its = await in_turn(agent, agent)
+        own, its = await alternating_readings(agent, agent)
         async with kept_busy(host, ledger):
             assert len(ledger.open_entries()) == 2
     counters = counter_offset(own, its)
     # It is one clock, and one counter.
-    for each in by_the_host(own, its):
+    for each in bounded_readings(own, its):
         assert each.host_before_ns <= each.guest_ns <= each.host_after_ns
     assert counters.low <= 0 <= counters.high
     assert ledger.open_entries() == ()

@@ -12,7 +12,7 @@ import pytest
 
 from tare.hosts import Ledger, LocalHost
 from tare.images import cache as store
-from tare.images.ship import at_host
+from tare.images.ship import copy_to_host
 from tare.images.toolbox.toolbox import IMAGE, TREE, cached_toolbox, publish_toolbox
 from tare.images.toolbox.tree import make_uniform
 from tare.platforms.contract import Context
@@ -99,15 +99,15 @@ async def test_a_damaged_copy_on_a_host_is_sent_again(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "there"))
     file = tmp_path / "initramfs"
     file.write_bytes(b"initramfs" * 10_000)
-    copy = await at_host(Far(agent_program), file)
+    copy = await copy_to_host(Far(agent_program), file)
     assert copy.read_bytes() == file.read_bytes() and copy != file
     damage(copy)
     # Once more with a new connection to the host, as in each run.
     host = Far(agent_program)
-    assert await at_host(host, file) == copy
+    assert await copy_to_host(host, file) == copy
     assert copy.read_bytes() == file.read_bytes()
     # While it is held, a copy is read once: machines boot without waiting for that.
-    assert await at_host(host, file) == copy and len(host.read_copies) == 1
+    assert await copy_to_host(host, file) == copy and len(host.read_copies) == 1
 
 
 def test_a_damaged_folder_of_the_cache_is_reported_when_it_is_rebuilt(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ async def test_modules_are_copied_however_they_are_compressed(
     assert kernel.modules is not None
     held = ModuleTree(kernel.modules)
     assert held.missing(["virtio_pci", "virtio_console", "crc32c_generic"]) == ()
-    order = [part.name for part in held.in_load_order(["virtio_pci"])]
+    order = [part.name for part in held.sort_by_dependency(["virtio_pci"])]
     assert order == ["virtio", "virtio_ring", "virtio_pci"]
 
 

@@ -30,7 +30,9 @@ def test_each_module_comes_after_what_it_needs(
     for number, needed in enumerate(graph):
         (root / f"m-{number}.ko").write_bytes(fakes.module([f"m_{each}" for each in needed]))
     wanted = data.draw(st.lists(st.integers(0, len(graph) - 1)))
-    order = [part.name for part in ModuleTree(root).in_load_order(f"m-{each}" for each in wanted)]
+    order = [
+        part.name for part in ModuleTree(root).sort_by_dependency(f"m-{each}" for each in wanted)
+    ]
     assert len(set(order)) == len(order)
     assert {f"m_{each}" for each in wanted} <= set(order)
     for name in order:
@@ -41,7 +43,7 @@ def test_each_module_comes_after_what_it_needs(
 def test_modules_that_need_each_other_do_not_hang(tmp_path: Path) -> None:
     (tmp_path / "a.ko").write_bytes(fakes.module(["b"]))
     (tmp_path / "b.ko").write_bytes(fakes.module(["a"]))
-    names = [part.name for part in ModuleTree(tmp_path).in_load_order(["a"])]
+    names = [part.name for part in ModuleTree(tmp_path).sort_by_dependency(["a"])]
     assert sorted(names) == ["a", "b"]
 
 
@@ -49,7 +51,7 @@ def test_compressed_modules_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.ko.xz").write_bytes(lzma.compress(fakes.module(["b"])))
     (tmp_path / "b.ko.gz").write_bytes(gzip.compress(fakes.module(["c"])))
     (tmp_path / "c.ko.zst").write_bytes(zstandard.ZstdCompressor().compress(fakes.module()))
-    order = ModuleTree(tmp_path).in_load_order(["a"])
+    order = ModuleTree(tmp_path).sort_by_dependency(["a"])
     assert [part.name for part in order] == ["c", "b", "a"]
     assert all(part.data.startswith(b"\x7fELF") for part in order)
 
@@ -58,7 +60,7 @@ def test_built_in_modules_are_neither_loaded_nor_missing(tmp_path: Path) -> None
     (tmp_path / "modules.builtin").write_text("kernel/drivers/virtio/virtio-pci.ko\n")
     tree = ModuleTree(tmp_path)
     assert tree.missing(["virtio_pci", "e1000"]) == ("e1000",)
-    assert tree.in_load_order(["virtio_pci"]) == ()
+    assert tree.sort_by_dependency(["virtio_pci"]) == ()
 
 
 @pytest.mark.fuzz

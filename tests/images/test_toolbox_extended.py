@@ -18,7 +18,7 @@ from tare.images.toolbox.extended import extended_toolbox, lay_over
 from tare.images.toolbox.packages import unknown_packages
 from tare.images.toolbox.recipe import ABOUT
 from tare.images.toolbox.toolbox import LISTING, Toolbox, discard_toolbox, verify_toolbox
-from tare.images.toolbox.tree import inside
+from tare.images.toolbox.tree import resolve_inside
 from tare.run.lifecycle.session import agent_path
 from tare.workloads.additions import Additions
 
@@ -64,7 +64,7 @@ async def test_extended_toolbox_holds_packages_and_files_and_is_built_once(
     assert box.key != base.key
     assert {**base.packages, "zstd": box.packages["zstd"]}.items() <= box.packages.items()
     for place in ("usr/bin/zstd", "usr/games/gnugo", "opt/mine/hello"):
-        assert inside(box.tree, f"/{place}").stat().st_mode & 0o777 == 0o755, place
+        assert resolve_inside(box.tree, f"/{place}").stat().st_mode & 0o777 == 0o755, place
     about = json.loads((box.tree / ABOUT).read_bytes())
     assert about["key"] == box.key
     assert about["expected"] == json.loads((base.tree / ABOUT).read_bytes())["expected"]

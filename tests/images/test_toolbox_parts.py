@@ -135,9 +135,9 @@ def test_a_tree_becomes_uniform_and_plain(tmp_path: Path) -> None:
 
 def test_links_are_followed_within_the_tree(tmp_path: Path) -> None:
     tree = tree_of(tmp_path)
-    assert trees.inside(tree, "/bin/alias") == tree / "usr/bin/tool"
-    assert trees.inside(tree, "/bin/../../../bin/data") == tree / "usr/bin/data"
-    assert not trees.inside(tree, "/no/such").exists()
+    assert trees.resolve_inside(tree, "/bin/alias") == tree / "usr/bin/tool"
+    assert trees.resolve_inside(tree, "/bin/../../../bin/data") == tree / "usr/bin/data"
+    assert not trees.resolve_inside(tree, "/no/such").exists()
 
 
 def test_a_missing_program_is_named_with_its_package(tmp_path: Path) -> None:
@@ -151,9 +151,9 @@ def test_settling_gives_what_an_installation_would(tmp_path: Path) -> None:
     (tree / "usr/lib/jvm/java-17-x/bin/java").write_bytes(b"")
     trees.settle(tree)
     trees.settle(tree)
-    assert trees.inside(tree, "/usr/bin/java") == tree / "usr/lib/jvm/java-17-x/bin/java"
+    assert trees.resolve_inside(tree, "/usr/bin/java") == tree / "usr/lib/jvm/java-17-x/bin/java"
     assert not (tree / "usr/games").exists()
-    assert trees.inside(tree, "/toolbox/etc/passwd").read_text().startswith("root:")
+    assert trees.resolve_inside(tree, "/toolbox/etc/passwd").read_text().startswith("root:")
     assert (tree / "scratch").is_dir()
 
 
@@ -161,7 +161,7 @@ def test_a_program_that_a_release_has_moved_is_where_it_was(tmp_path: Path) -> N
     tree = tree_of(tmp_path)
     (tree / "usr/bin/gnugo").write_bytes(b"of Debian 13")
     trees.settle(tree)
-    assert trees.inside(tree, "/usr/games/gnugo") == tree / "usr/bin/gnugo"
+    assert trees.resolve_inside(tree, "/usr/games/gnugo") == tree / "usr/bin/gnugo"
 
 
 @pytest.mark.parametrize("thorough", [False, True])

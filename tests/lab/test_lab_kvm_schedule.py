@@ -28,7 +28,7 @@ from tare.analysis.topics.spike_cells import spike_cells
 from tare.lab.options import GIB, LabOptions
 from tare.platforms.qemu.machine import QemuMachine
 from tare.platforms.qemu.options import QemuOptions
-from tare.run.probes.host_clock import by_the_host, host_agent, in_turn, kept_busy
+from tare.run.probes.host_clock import alternating_readings, bounded_readings, host_agent, kept_busy
 from tare.run.probes.host_trace import host_tracing
 
 pytestmark = [
@@ -79,8 +79,8 @@ class ByTheHost:
 
     async def read(self) -> ClockReading:
         async with kept_busy(self.lab.host, self.lab.context.ledger):
-            own, its = await in_turn(self.machine.agent, self.host)
-        return min(by_the_host(own, its), key=lambda each: each.width_ns)
+            own, its = await alternating_readings(self.machine.agent, self.host)
+        return min(bounded_readings(own, its), key=lambda each: each.width_ns)
 
     def recorded_ns(self, reading: ClockReading, done: Measured) -> float:
         return (reading.host_before_ns + reading.host_after_ns) / 2

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from images.live_guest import make_disc
 from lab.lab_inside import PATIENCE_S, Inside, inside, require_hardware_guests
-from tare.images.ship import at_host
+from tare.images.ship import copy_to_host
 from tare.lab.options import GIB, MIB, LabOptions
 from tare.platforms.vendors.configuration import configuration_image
 from tare.platforms.xen.machine import XenMachine
@@ -78,7 +78,7 @@ async def test_the_live_image_boots_as_an_hvm_guest(
     configuration.write_bytes(
         configuration_image({"version": 1, "serial": "hvc0", "key": "0f" * 32})
     )
-    there = [await at_host(xen_lab.host, file) for file in (image, configuration)]
+    there = [await copy_to_host(xen_lab.host, file) for file in (image, configuration)]
     machine = XenMachine(
         xen_lab.context, XenOptions(type="hvm", scheduler="credit"), xen_lab.spec()
     )

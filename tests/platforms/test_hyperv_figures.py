@@ -21,7 +21,7 @@ from tare.platforms.hyperv.command import PsObject, seconds_of
 from tare.platforms.hyperv.figures import MOST, Reading, counters_of, waits
 from tare.platforms.hyperv.options import HypervOptions
 from tare.platforms.hyperv.platform import Hyperv
-from tare.platforms.hyperv.vm import JITTER_S, apart, differing, other_devices, wanted_of
+from tare.platforms.hyperv.vm import JITTER_S, differing, is_apart, other_devices, wanted_of
 from tare.platforms.vendors.machine import VendorMachine
 from tare.run.probes.hypervisor_side import HypervisorSide
 
@@ -122,9 +122,9 @@ def test_a_slow_answer_is_not_taken_for_another_start(
     begun: float, one: float, two: float, moved: float
 ) -> None:
     # Whatever answers take, both spans hold the moment at which it was started.
-    assert not apart((begun - one, begun + two), (begun - two, begun + one))
+    assert not is_apart((begun - one, begun + two), (begun - two, begun + one))
     late = (begun + moved, begun + moved + one)
-    assert apart((begun, begun + two), late) is (
+    assert is_apart((begun, begun + two), late) is (
         moved > two + JITTER_S or begun > late[1] + JITTER_S
     )
 

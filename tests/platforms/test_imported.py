@@ -19,7 +19,7 @@ from tare.errors import InputError
 from tare.platforms.contract import Shape
 from tare.platforms.imported.arm import Arm
 from tare.platforms.imported.ovf import _unit
-from tare.platforms.imported.parsing import UNITS, bytes_of, whole
+from tare.platforms.imported.parsing import UNITS, bytes_of, parse_whole_number
 from tare.platforms.imported.read import import_bytes, import_file
 from tare.platforms.libvirt.domain import Files, domain_xml
 from tare.platforms.libvirt.options import LibvirtOptions
@@ -484,9 +484,9 @@ def test_a_damaged_description_is_an_arm_or_refused(data: st.DataObject) -> None
 
 @given(st.integers(0, 1 << 70))
 def test_numbers_have_bounds(number: int) -> None:
-    assert whole(str(number)) == (number if number <= 1 << 60 else None)
+    assert parse_whole_number(str(number)) == (number if number <= 1 << 60 else None)
     assert bytes_of(str(number), 1 << 20) == (number << 20 if number << 20 <= 1 << 60 else None)
-    assert whole(f"-{number}") is None
+    assert parse_whole_number(f"-{number}") is None
 
 
 def test_units_of_both_kinds_are_known() -> None:

@@ -22,7 +22,7 @@ from tare.hosts.ssh.host import SshHost
 from tare.platforms.bare import Bare, BareOptions
 from tare.platforms.contract import Context, Machine, MachineSpec, Platform, Shape
 from tare.platforms.linux.network import Link, SpanningNetwork, spanning_network
-from tare.platforms.linux.network.tunnel import whole_frames
+from tare.platforms.linux.network.tunnel import length_of_whole_frames
 from tare.platforms.oci.options import OciOptions
 from tare.platforms.oci.platform import Oci
 from tare.platforms.qemu.options import QemuOptions
@@ -49,9 +49,9 @@ QEMU: Part = (Qemu(), QemuOptions(), "tap")
 def test_frames_are_copied_whole(frames: list[bytes], rest: bytes) -> None:
     lengths = [len(frame).to_bytes(2, "little") for frame in frames]
     held = b"".join(length + frame for length, frame in zip(lengths, frames, strict=True))
-    assert whole_frames(held + rest) == len(held)
+    assert length_of_whole_frames(held + rest) == len(held)
     if frames:
-        assert whole_frames(held[:-1]) == len(held) - len(frames[-1]) - 2
+        assert length_of_whole_frames(held[:-1]) == len(held) - len(frames[-1]) - 2
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from tare.hosts import Ledger, LocalHost
 from tare.hosts.ssh.host import SshHost
 from tare.images import ship
 from tare.images.cache import KEPT_DAYS, default_cache, file_digest
-from tare.images.ship import at_host
+from tare.images.ship import copy_to_host
 from tare.platforms.contract import Context, MachineSpec, Shape
 from tare.platforms.qemu.machine import QemuMachine
 from tare.platforms.qemu.options import QemuOptions
@@ -53,32 +53,32 @@ def shipped(sshd: Sshd) -> Path:
 
 
 async def test_a_file_of_this_computer_needs_no_copy(big: Path) -> None:
-    assert await at_host(LocalHost(), big) == big
+    assert await copy_to_host(LocalHost(), big) == big
 
 
 async def test_a_file_travels_once_and_whole(far: SshHost, sshd: Sshd, big: Path) -> None:
-    there = await at_host(far, big)
+    there = await copy_to_host(far, big)
     assert there.parent == shipped(sshd)
     assert there.read_bytes() == big.read_bytes()
     assert there.stat().st_mode & 0o077 == 0
     before = there.stat().st_ino
-    assert await at_host(far, big) == there
+    assert await copy_to_host(far, big) == there
     assert there.stat().st_ino == before
     big.write_bytes(b"another version")
-    assert await at_host(far, big) != there
+    assert await copy_to_host(far, big) != there
 
 
 async def test_two_copies_at_once_are_one(far: SshHost, sshd: Sshd, big: Path) -> None:
-    first, second = await asyncio.gather(at_host(far, big), at_host(far, big))
+    first, second = await asyncio.gather(copy_to_host(far, big), copy_to_host(far, big))
     assert first == second
     assert first.read_bytes() == big.read_bytes()
     assert not list(shipped(sshd).glob("*.part*"))
 
 
 async def test_copy_that_was_truncated_later_is_made_again(far: SshHost, big: Path) -> None:
-    there = await at_host(far, big)
+    there = await copy_to_host(far, big)
     os.truncate(there, 1000)
-    assert await at_host(far, big) == there
+    assert await copy_to_host(far, big) == there
     assert there.read_bytes() == big.read_bytes()
 
 
@@ -88,7 +88,7 @@ async def test_a_copy_that_is_not_the_same_is_refused(
     # As if the file had changed between the check of it and its transfer.
     monkeypatch.setattr(ship, "file_digest", lambda path: "0" * 64)
     with pytest.raises(MachineFault, match="did not arrive unchanged") as refused:
-        await at_host(far, big)
+        await copy_to_host(far, big)
     assert refused.value.transient
     assert not list(shipped(sshd).glob("0000*"))
 
@@ -103,7 +103,7 @@ async def test_a_host_without_room_says_so(far: SshHost, sshd: Sshd, big: Path) 
         pytest.skip(f"nothing can be mounted here: {mounted.words()}")
     try:
         with pytest.raises(MachineFault, match="No space left on device") as refused:
-            await at_host(far, big)
+            await copy_to_host(far, big)
         assert refused.value.hint == "make room on the host"
         assert not [path for path in folder.iterdir() if path.stat().st_size]
     finally:
@@ -113,21 +113,21 @@ async def test_a_host_without_room_says_so(far: SshHost, sshd: Sshd, big: Path) 
 async def test_files_unused_for_a_month_are_removed_from_the_host(
     far: SshHost, sshd: Sshd, big: Path
 ) -> None:
-    there = await at_host(far, big)
+    there = await copy_to_host(far, big)
     old = there.stat().st_mtime - (KEPT_DAYS + 2) * 86_400
     os.utime(there, (old, old))
     other = big.with_name("vmlinux")
     other.write_bytes(b"new")
-    await at_host(far, other)
+    await copy_to_host(far, other)
     assert not there.exists()
 
 
 async def test_a_cancelled_copy_is_not_used(far: SshHost, sshd: Sshd, big: Path) -> None:
-    copying = asyncio.ensure_future(at_host(far, big))
+    copying = asyncio.ensure_future(copy_to_host(far, big))
     await asyncio.sleep(0.02)
     copying.cancel()
     await asyncio.wait({copying})
-    there = await at_host(far, big)
+    there = await copy_to_host(far, big)
     assert file_digest(there) == file_digest(big)
 
 

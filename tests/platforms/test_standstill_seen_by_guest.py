@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tare.hosts import LocalHost
-from tare.platforms.linux.process_machine import any_stopped, freezers
+from tare.platforms.linux.process_machine import freezers, is_any_stopped
 from tare.platforms.linux.sockets import reached
 from tare.platforms.qemu.qmp import Monitor
 from tare.platforms.xen import toolstack
@@ -42,10 +42,10 @@ def sleeper() -> Iterator[int]:
 
 async def test_a_signal(sleeper: int, agent_program: Path) -> None:
     host = LocalHost(agent_program)
-    assert not await any_stopped(host, [sleeper])
+    assert not await is_any_stopped(host, [sleeper])
     os.kill(sleeper, signal.SIGSTOP)
     for _ in range(100):
-        if await any_stopped(host, [sleeper]):
+        if await is_any_stopped(host, [sleeper]):
             break
         await asyncio.sleep(0.02)
     else:
@@ -74,13 +74,13 @@ async def test_a_tracer_unless_it_is_the_machines_own(sleeper: int, agent_progra
             if tracer.stdout is None or not tracer.stdout.readline():
                 pytest.skip(f"nothing may be traced here: error {tracer.wait()}")
             for _ in range(100):
-                if await any_stopped(host, [sleeper]):
+                if await is_any_stopped(host, [sleeper]):
                     break
                 await asyncio.sleep(0.02)
             else:
                 pytest.fail("a traced process that is stopped was not seen")
             # So does gVisor, at each system call of what it carries.
-            assert not await any_stopped(host, [tracer.pid, sleeper])
+            assert not await is_any_stopped(host, [tracer.pid, sleeper])
         finally:
             tracer.kill()
 
@@ -112,17 +112,17 @@ async def test_a_frozen_control_group(sleeper: int, agent_program: Path) -> None
     )
     try:
         (group / "cgroup.procs").write_text(str(sleeper))
-        assert not await any_stopped(host, [sleeper])
+        assert not await is_any_stopped(host, [sleeper])
         file.write_text(on)
         for _ in range(100):
-            if await any_stopped(host, [sleeper]):
+            if await is_any_stopped(host, [sleeper]):
                 break
             await asyncio.sleep(0.02)
         else:
             pytest.fail("a frozen group was not seen")
         file.write_text(off)
         await asyncio.sleep(0.1)
-        assert not await any_stopped(host, [sleeper])
+        assert not await is_any_stopped(host, [sleeper])
     finally:
         file.write_text(off)
         (group.parent / "cgroup.procs").write_text(str(sleeper))

@@ -27,7 +27,7 @@ from tare.platforms.hyperv.platform import Hyperv
 from tare.platforms.ovirt.platform import Ovirt
 from tare.platforms.proxmox.platform import Proxmox
 from tare.platforms.vendors.platform import VendorPlatform
-from tare.platforms.vsphere.inventory import all_of
+from tare.platforms.vsphere.inventory import find_all
 from tare.platforms.vsphere.platform import Vsphere
 from tare.platforms.xenserver.platform import Xenserver
 from tare.registry import installed
@@ -241,7 +241,7 @@ async def test_an_esxi_host_is_up_while_it_is_connected(
     assert not found.absent
     assert found.since is not None and abs(found.since - time.time()) < 60
     with simulated.client() as client:
-        hosts = all_of(client, types().vim.HostSystem)
+        hosts = find_all(client, types().vim.HostSystem)
         (host,) = [each for each in hosts if options.host in (None, each.name)]
         await done(host.EnterMaintenanceMode_Task(timeout=0))
         found = await Vsphere().presence(context, options)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tare.events.hypervisor import HypervisorFigure, HypervisorFigures
 from tare.platforms.vendors.options import ANY
-from tare.platforms.vsphere.figures import COUNTERS, RESOLUTION_S, whole
+from tare.platforms.vsphere.figures import COUNTERS, RESOLUTION_S, intervals_within
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.platforms.vsphere.platform import Vsphere
 from tare.platforms.vsphere.vm import find_disturbances
@@ -44,7 +44,9 @@ def answered(ends: list[float], ready: list[int], costop: list[int]) -> Any:
 
 
 def test_values_are_in_seconds_per_second_with_their_resolution() -> None:
-    counted = whole(answered([T0 + 40, T0 + 20], [500, 250], [0, 3]), WANTED, T0, T0 + 40)
+    counted = intervals_within(
+        answered([T0 + 40, T0 + 20], [500, 250], [0, 3]), WANTED, T0, T0 + 40
+    )
     assert counted is not None and (counted.resolution_s, counted.each) == (20, "interval")
     ready, costop = counted.figures
     assert (ready.name, costop.name, ready.unit) == ("cpu-ready", "cpu-costop", "s/s")
@@ -54,9 +56,9 @@ def test_values_are_in_seconds_per_second_with_their_resolution() -> None:
 
 
 def test_missing_values_are_not_shown() -> None:
-    assert whole(answered([T0 + 20], [-1], [-1]), WANTED, T0, T0 + 40) is None
-    assert whole(answered([], [], []), WANTED, T0, T0 + 40) is None
-    counted = whole(answered([T0 + 20, T0 + 40], [-1, 3], [7, -1]), WANTED, T0, T0 + 40)
+    assert intervals_within(answered([T0 + 20], [-1], [-1]), WANTED, T0, T0 + 40) is None
+    assert intervals_within(answered([], [], []), WANTED, T0, T0 + 40) is None
+    counted = intervals_within(answered([T0 + 20, T0 + 40], [-1, 3], [7, -1]), WANTED, T0, T0 + 40)
     assert counted is not None
     assert [(each.name, each.of) for each in counted.figures] == [
         ("cpu-ready", (T0 + 40,)),
@@ -68,7 +70,9 @@ def test_missing_values_are_not_shown() -> None:
 def test_no_interval_reaches_beyond_the_cell(begun: float, lasted: float, at: list[int]) -> None:
     ends = [T0 + 20 * number for number in at]
     begun += T0
-    counted = whole(answered(ends, [1] * len(ends), [1] * len(ends)), WANTED, begun, begun + lasted)
+    counted = intervals_within(
+        answered(ends, [1] * len(ends), [1] * len(ends)), WANTED, begun, begun + lasted
+    )
     inside = [end for end in ends if begun <= end - RESOLUTION_S and end <= begun + lasted]
     for figure in counted.figures if counted is not None else ():
         assert figure.of == tuple(sorted(inside))

@@ -27,7 +27,7 @@ from tare.hosts.ledger.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.platforms.contract import Context, Machine, MachineSpec, Prepared, Shape
 from tare.platforms.vsphere import builder
-from tare.platforms.vsphere.inventory import all_of, find_location, machine_named
+from tare.platforms.vsphere.inventory import find_all, find_location, machine_named
 from tare.platforms.vsphere.options import CpuAllocation, VsphereOptions
 from tare.platforms.vsphere.platform import Vsphere
 from tare.run.lifecycle.session import agent_path
@@ -172,7 +172,7 @@ async def test_a_task_that_fails_half_way(there: Simulator, context: Context) ->
         with there.client() as client:
             (host,) = [
                 each
-                for each in all_of(client, types().vim.HostSystem)
+                for each in find_all(client, types().vim.HostSystem)
                 if each.name == there.options().host
             ]
             if on:

@@ -23,7 +23,7 @@ import pytest
 from platforms.guest_networks import Card, GuestNetworks
 from tare.images.cache import default_cache
 from tare.platforms.vendors.configuration import read_configuration
-from tare.platforms.vsphere.inventory import all_of
+from tare.platforms.vsphere.inventory import find_all
 from tare.platforms.vsphere.options import VsphereOptions
 from tare.testing.simulated_guest import LocalGuest
 
@@ -126,7 +126,7 @@ class Simulator:
     def machines(self, client: Any) -> list[Any]:
         """Return Tare's virtual machines."""
         found = []
-        for vm in all_of(client, types().vim.VirtualMachine):
+        for vm in find_all(client, types().vim.VirtualMachine):
             # One that was listed may be gone by now.
             with contextlib.suppress(types().vmodl.fault.ManagedObjectNotFound):
                 if vm.name.startswith("tare-"):
@@ -135,7 +135,7 @@ class Simulator:
 
     def hosts(self, client: Any) -> list[Any]:
         """Return the ESXi hosts."""
-        return all_of(client, types().vim.HostSystem)
+        return find_all(client, types().vim.HostSystem)
 
     def left(self) -> list[str]:
         """Return what is left of Tare's: virtual machines, switches, and files on datastores."""
@@ -146,7 +146,7 @@ class Simulator:
                 names = [each.name for each in network.vswitch]
                 names += [each.spec.name for each in network.portgroup]
                 found += [name for name in names if name.startswith("tare-")]
-            for datastore in all_of(client, types().vim.Datastore):
+            for datastore in find_all(client, types().vim.Datastore):
                 found += map(str, Path(datastore.summary.url).rglob("tare-*"))
         return found
 

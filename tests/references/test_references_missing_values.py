@@ -21,7 +21,7 @@ from tare.report.figures.palette import looks
 from tare.report.sources.paper import PaperDraft, RunFindings, paper_drafts
 from tare.report.sources.paper_empty import arms_without
 from tare.report.sources.section import glance_table
-from tare.report.sources.stated import own_words
+from tare.report.sources.stated import run_value_text
 
 REFERENCE = load_reference("fayyad2013")
 NO_XEN = "this host does not run Xen"
@@ -170,10 +170,10 @@ def test_two_arms_that_a_source_compares_are_divided(comparison: Comparison) -> 
         "vm": {"platform": "xen", "options": {"type": "hvm", "devices": "emulated", **credit}},
     }
     names = {each.name: each for each in stated(changed(comparison, arms), REFERENCE)}
-    assert own_words(names["xen-pv-factor"]) == (
+    assert run_value_text(names["xen-pv-factor"]) == (
         "tick excess-max in one-to-all: vm ÷ bare 3.00× (of the longest of all) (emulated)"
     )
-    hyperv = own_words(names["hyperv-pv-factor"])
+    hyperv = run_value_text(names["hyperv-pv-factor"])
     assert hyperv.startswith("nothing: Hyper-V HW-Assisted VM: this run has no arm with platform")
     assert "xen-hw against xen-pv, one-to-all" in names["xen-pv-factor"].fact.conditions
 

@@ -13,7 +13,7 @@ from references.references_planned import as_if_watched, planned_run
 from study.shipped_studies import shipped, shipped_plan
 from tare.analysis.series.close_up import close_up
 from tare.analysis.series.summaries import summarise_series
-from tare.analysis.topics.load_balancer import through
+from tare.analysis.topics.load_balancer import throughputs
 from tare.analysis.topics.response_times import PhaseEffect
 from tare.errors import InputError
 from tare.events.results import SeriesEntry
@@ -40,7 +40,9 @@ def drafted(
     comparison = planned_run(study, 4)
     style = looks(comparison.arms, comparison.baseline)
     watched = as_if_watched(shipped_plan(study, 4), reference)
-    proxied = through(comparison.runs, comparison.arms, comparison.baseline, comparison.confidence)
+    proxied = throughputs(
+        comparison.runs, comparison.arms, comparison.baseline, comparison.confidence
+    )
     findings = RunFindings(comparison, style, {}, phases, watched, proxied=proxied)
     return paper_drafts(pair_with_published(comparison, reference), findings)
 

@@ -29,7 +29,7 @@ from tare.references.printed import Fact
 from tare.references.published import Reference, parse_reference
 from tare.references.shares import AS_STATED
 from tare.references.stated import Stated, stated
-from tare.report.sources.stated import own_words, statement
+from tare.report.sources.stated import run_value_text, statement
 
 ARMS = {
     "bare": {"platform": "bare", "options": {}},
@@ -173,13 +173,13 @@ def test_stated_and_measured_shares_use_the_same_words(
     text = statement(stated_by_name["below"], is_empty=False)
     assert text.startswith("Stated in section 1: below: 20 % (Xen against KVM, one). This run: ")
     assert "net-stream bandwidth in alone: xen against kvm 20 % (" in text
-    assert "kvm ÷ xen 1.25× (1.25× to 1.25×)" in own_words(stated_by_name["times"])
-    assert "xen against kvm −22.2 % (−22." in own_words(stated_by_name["apart"])
+    assert "kvm ÷ xen 1.25× (1.25× to 1.25×)" in run_value_text(stated_by_name["times"])
+    assert "xen against kvm −22.2 % (−22." in run_value_text(stated_by_name["apart"])
 
 
 def test_an_arm_that_a_run_lacks_is_the_reason(stated_by_name: dict[str, Stated]) -> None:
     assert (
-        own_words(stated_by_name["lost"])
+        run_value_text(stated_by_name["lost"])
         == "nothing: Gone: this run has no arm with platform: vsphere"
     )
     assert stated_by_name["other"].why.startswith("this run measured no bonnie seeks in one")
@@ -189,7 +189,7 @@ def test_an_arm_that_a_run_lacks_is_the_reason(stated_by_name: dict[str, Stated]
 def test_the_longest_value_of_all_has_no_interval(stated_by_name: dict[str, Stated]) -> None:
     (one,) = stated_by_name["longest"].between
     assert one.value == pytest.approx(1.25, abs=0.01) and one.ends is None
-    assert "xen ÷ kvm 1.25× (of the longest of all)" in own_words(stated_by_name["longest"])
+    assert "xen ÷ kvm 1.25× (of the longest of all)" in run_value_text(stated_by_name["longest"])
 
 
 def test_over_a_range_of_data_it_is_the_mean_of_the_sizes_in_it(
@@ -204,7 +204,7 @@ def test_too_few_blocks_have_no_interval(reference: Reference, tmp_path: Path) -
     found = {each.name: each for each in stated(run, reference)}
     (one,) = found["below"].between
     assert one.ends is None and one.value == pytest.approx(0.2, abs=5e-3)
-    assert "xen against kvm 20 % (of 2 blocks, too few for an interval)" in own_words(
+    assert "xen against kvm 20 % (of 2 blocks, too few for an interval)" in run_value_text(
         found["below"]
     )
 

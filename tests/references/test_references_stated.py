@@ -32,7 +32,7 @@ from tare.report import build_report
 from tare.report.figures.palette import looks
 from tare.report.sources.paper import RunFindings, paper_drafts
 from tare.report.sources.section import glance_table
-from tare.report.sources.stated import own_words, statement
+from tare.report.sources.stated import run_value_text, statement
 from tare.run.catalog import build_catalog
 from tare.study.reading.hosts_file import KnownHosts
 from tare.study.reading.load import load_study
@@ -107,8 +107,8 @@ def test_slaves_are_compared_where_the_copies_and_the_data_are_the_sources() -> 
     found = {each.name: each for each in stated(planned_run("mapreduce", 8), reference)}
     two = found["two-vms-write"]
     assert two.scenario == "two" and set(two.own.values()) == {1.0}
-    assert own_words(two).startswith("dfsio write-time, two-vms ÷ one-vm: bare 1.000×, ")
-    assert "no metric of a study is named" not in "".join(map(own_words, found.values()))
+    assert run_value_text(two).startswith("dfsio write-time, two-vms ÷ one-vm: bare 1.000×, ")
+    assert "no metric of a study is named" not in "".join(map(run_value_text, found.values()))
     # Other sizes, other copies, and machines that are bound to no CPUs.
     short = {each.name: each for each in stated(planned_run("mapreduce-smoke", 2), reference)}
     assert short["two-vms-read"].why == (
@@ -129,7 +129,7 @@ def test_conditions_that_the_texts_state_are_there() -> None:
 def test_a_longest_value_is_the_longest_of_all_boots(stated_by_name: dict[str, Stated]) -> None:
     tick = stated_by_name["tick"]
     assert tick.own["bare"] == pytest.approx(value_of(20e-6, "bare", BLOCKS))
-    assert "tick excess-max in one-to-all: bare 36.0 µs" in own_words(tick)
+    assert "tick excess-max in one-to-all: bare 36.0 µs" in run_value_text(tick)
     text = statement(tick, is_empty=False)
     assert text.startswith("Stated in section 6.2.1: what a clock tick delays any task by: 8")
 
@@ -137,7 +137,7 @@ def test_a_longest_value_is_the_longest_of_all_boots(stated_by_name: dict[str, S
 def test_scenarios_are_compared_within_the_run(stated_by_name: dict[str, Stated]) -> None:
     factor = stated_by_name["shared-bus-factor"]
     assert factor.own == {arm: pytest.approx(2.0) for arm in ("bare", "bare-again", "vm")}
-    assert "all-to-all-memory ÷ one-to-all: bare 2.00×" in own_words(factor)
+    assert "all-to-all-memory ÷ one-to-all: bare 2.00×" in run_value_text(factor)
 
 
 def test_statements_that_a_run_did_not_measure_are_reported(
@@ -147,7 +147,7 @@ def test_statements_that_a_run_did_not_measure_are_reported(
         "this run measured no tick excess-max in conten"
     )
     assert stated_by_name["tick-rate"].why == SETUP
-    assert "nothing: " in own_words(stated_by_name["hyperv-period"])
+    assert "nothing: " in run_value_text(stated_by_name["hyperv-period"])
 
 
 def test_the_measuring_method_is_shown_when_the_run_recorded_it(
@@ -159,10 +159,10 @@ def test_the_measuring_method_is_shown_when_the_run_recorded_it(
     of_xen = replace(quantum, unlike="")
     assert "This run: see What ran: the options" in statement(of_xen, is_empty=False)
     response = load_reference("hwang2013").facts["response"]
-    text = own_words(Stated("response", response, {}, "s", ""))
+    text = run_value_text(Stated("response", response, {}, "s", ""))
     assert text == "see Figure 9(e): the quiet times"
     # What has no counterpart says that alone.
-    assert own_words(stated_by_name["bios-cpus"]) == f"nothing: {SETUP}"
+    assert run_value_text(stated_by_name["bios-cpus"]) == f"nothing: {SETUP}"
     assert statement(stated_by_name["long-view"], is_empty=False).endswith(
         "duration of the long view, at least: 1 h."
     )

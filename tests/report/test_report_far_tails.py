@@ -13,7 +13,7 @@ from tare.analysis.model import Comparison
 from tare.analysis.series.summaries import platform_bound
 from tare.analysis.statistics.histogram import Histogram
 from tare.analysis.statistics.pareto import tail_beyond
-from tare.report.sections.long_series import Pooled, far_tables, pooled_series
+from tare.report.sections.long_series import Pooled, far_tail_tables, pooled_series
 from tare.report.sections.method import method_of
 
 
@@ -45,7 +45,7 @@ def test_tail_levels_and_their_shapes_are_reported_or_the_reason_for_none(
         first: replace(arms[first], tail=tail_beyond(boots(0.2), 0.95)),
         second: replace(arms[second], tail=tail_beyond(boots(0.2), 0.95, "a cap stops it")),
     }
-    levels, shapes = far_tables(comparison, {part: asked})
+    levels, shapes = far_tail_tables(comparison, {part: asked})
     found = {(row.arm, row.level and row.level.one_in) for row in levels.rows}
     assert found == {(first, 1e6), (first, 1e7), (second, None)}
     text = {row.arm: levels.texts_of(row) for row in levels.rows}
@@ -56,7 +56,7 @@ def test_tail_levels_and_their_shapes_are_reported_or_the_reason_for_none(
     assert len(shapes.rows) >= 3
     assert "one_in" in levels.csv().splitlines()[0]
     few = {first: replace(arms[first], tail=tail_beyond(boots(0.2)[:5], 0.95))}
-    assert far_tables(comparison, {part: few}) == ()
+    assert far_tail_tables(comparison, {part: few}) == ()
 
 
 def test_a_cap_bounds_what_an_arm_loses(made: tuple[Comparison, Pooled]) -> None:

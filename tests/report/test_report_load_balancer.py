@@ -18,7 +18,7 @@ from report.report_proxied import LIMIT, write_proxied_run
 from report.report_run_begin import BLOCKS
 from tare.analysis import load_run
 from tare.analysis.effects.compare import compare
-from tare.analysis.topics.load_balancer import Throughput, through
+from tare.analysis.topics.load_balancer import Throughput, throughputs
 from tare.analysis.topics.proxied_losses import Loss
 from tare.analysis.topics.response_times import Timeline, TimeStep
 from tare.events.results import CellResult, SeriesEntry
@@ -44,7 +44,7 @@ ARMS = ("bare", "kvm", "tcg")
 
 def found(folder: Path, *limited: str) -> dict[tuple[str, int], Throughput]:
     run = load_run(write_proxied_run(folder, limited))
-    findings_of_run = through([run], ARMS, "bare", 0.95)
+    findings_of_run = throughputs([run], ARMS, "bare", 0.95)
     return {(each.arm, each.size): each for each in findings_of_run}
 
 
@@ -123,7 +123,7 @@ def test_a_backend_that_takes_most_of_the_time_is_found(tmp_path: Path) -> None:
 
 def words_of(folder: Path, **about: Any) -> dict[str, str]:
     """Return each arm's finding."""
-    balancers = through([load_run(write_proxied_run(folder, **about))], ARMS, "bare", 0.95)
+    balancers = throughputs([load_run(write_proxied_run(folder, **about))], ARMS, "bare", 0.95)
     return dict(zip(ARMS, findings(balancers), strict=True))
 
 
@@ -161,7 +161,7 @@ def test_unknown_capacity_reports_the_loss_in_cpu_time_and_latency(
 def test_latency_at_a_load_above_capacity_is_overload_and_not_a_loss(tmp_path: Path) -> None:
     offered = {"per_s": 500.0, "overloaded": True}
     run = load_run(write_proxied_run(tmp_path, ("kvm",), offered=offered))
-    by_arm = {each.arm: each for each in through([run], ARMS, "bare", 0.95) if each.size == 0}
+    by_arm = {each.arm: each for each in throughputs([run], ARMS, "bare", 0.95) if each.size == 0}
     assert by_arm["kvm"].latency.ratio is None
     assert by_arm["kvm"].latency_s is not None
     assert by_arm["kvm"].cpu.ratio == pytest.approx(2.0)
@@ -176,7 +176,7 @@ def test_host_interrupts_and_haproxys_own_figures_are_reported_next_to_its_time(
     run = load_run(write_proxied_run(tmp_path))
     section = LoadBalancer().data(ReportData([run], compare([run])))
     assert section is not None
-    by_arm = {each.arm: each for each in through([run], ARMS, "bare", 0.95) if each.size == 0}
+    by_arm = {each.arm: each for each in throughputs([run], ARMS, "bare", 0.95) if each.size == 0}
     soft, hard = by_arm["kvm"].softirq_s, by_arm["kvm"].hardirq_s
     assert soft is not None and hard is not None
     assert soft == pytest.approx(10 * hard)
@@ -199,7 +199,7 @@ def test_host_interrupts_and_haproxys_own_figures_are_reported_next_to_its_time(
 
 def test_no_arm_is_left_out_of_where_the_time_goes(tmp_path: Path) -> None:
     run = load_run(write_proxied_run(tmp_path))
-    kvm = next(t for t in through([run], ARMS, "bare", 0.95) if (t.arm, t.size) == ("kvm", 0))
+    kvm = next(t for t in throughputs([run], ARMS, "bare", 0.95) if (t.arm, t.size) == ("kvm", 0))
     arms = [f"arm-{number}" for number in range(20)]
     bars = _bars([replace(kvm, arm=arm) for arm in arms], None)
     figures = time_figures("load-balancer-time", bars)
@@ -221,7 +221,7 @@ def test_no_arm_is_left_out_of_where_the_time_goes(tmp_path: Path) -> None:
 
 
 def test_several_workloads_have_findings_of_their_own(tmp_path: Path) -> None:
-    balancers = through([load_run(write_proxied_run(tmp_path))], ARMS, "bare", 0.95)
+    balancers = throughputs([load_run(write_proxied_run(tmp_path))], ARMS, "bare", 0.95)
     both = [*balancers, *(replace(each, workload="secured", requests=7.0) for each in balancers)]
     sentences = findings(both)
     assert len(sentences) == 2 * len(ARMS)
@@ -237,10 +237,10 @@ def test_cells_that_differ_by_more_than_the_size_are_never_averaged(tmp_path: Pa
         return json.dumps({"requests": kinds[cell.block % 2], "size": size, "tls_cipher": "x"})
 
     both = replace(run, cells=tuple(replace(each, parameters=asked(each)) for each in run.cells))
-    balancers = through([both], ARMS, "bare", 0.95)
+    balancers = throughputs([both], ARMS, "bare", 0.95)
     names = [f"proxy requests={kind}" for kind in kinds]
     assert list(dict.fromkeys(each.workload for each in balancers)) == names
-    assert len(balancers) == 2 * len(through([run], ARMS, "bare", 0.95))
+    assert len(balancers) == 2 * len(throughputs([run], ARMS, "bare", 0.95))
     assert sum(each.blocks for each in balancers if (each.arm, each.size) == ("kvm", 0)) == BLOCKS
     assert all(each.loss == pytest.approx(0.5) for each in balancers if each.arm == "kvm")
     assert all(f"{names[n]} in proxied: " in findings(balancers)[3 * n] for n in (0, 1))
@@ -283,7 +283,7 @@ def test_faults_are_named_with_their_counts(tmp_path: Path) -> None:
 
 def test_arms_that_differ_by_their_devices_have_a_figure_of_their_own(tmp_path: Path) -> None:
     run = load_run(write_proxied_run(tmp_path))
-    balancers = through([run], ARMS, "bare", 0.95)
+    balancers = throughputs([run], ARMS, "bare", 0.95)
     assert families(balancers, "bare") == {}
     names = {"kvm": "qemu kvm", "tcg": "qemu kvm", "bare": "bare"}
     several = [replace(each, family=names[each.arm]) for each in balancers]

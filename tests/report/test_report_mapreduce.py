@@ -16,7 +16,7 @@ from report.report_jobs import DROPPED, SLOWER, Caches, write_jobs_run
 from tare.analysis import load_run
 from tare.analysis.effects.compare import compare
 from tare.analysis.model import Effect, Key
-from tare.analysis.topics.cores import STATES, Core, together
+from tare.analysis.topics.cores import STATES, Core, mean_of_cores
 from tare.analysis.topics.job_phases import Limit, PhaseUse, limit_of, use_of
 from tare.analysis.topics.monitoring import CounterTrack, Monitor, Phase
 from tare.events.metric import Metric
@@ -91,7 +91,7 @@ def test_a_process_bound_to_one_cpu_of_its_host_is_limited_by_that_one() -> None
     idle = dict.fromkeys(STATES, (0.0,) * 24)
     full = {**idle, "user": (0.97,) * 24}
     cores = tuple(Core(number, full if number == 3 else idle) for number in range(4))
-    whole = {f"cpu-{state}": values for state, values in together(cores).items()}
+    whole = {f"cpu-{state}": values for state, values in mean_of_cores(cores).items()}
     slave = CounterTrack("slave-1", time_s, whole, cores)
     watched = replace(monitor(cpu_until=0.0, disk_from=99.0), tracks=(slave,))
     assert use_of(watched, PHASES[0]).limit == "nothing of these"

@@ -13,7 +13,7 @@ from report.report_proxied import write_proxied_run
 from tare.analysis import load_run
 from tare.analysis.effects.compare import compare
 from tare.analysis.effects.comparison import Comparison
-from tare.analysis.topics.load_balancer import through
+from tare.analysis.topics.load_balancer import throughputs
 from tare.references.exhibits import Exhibit
 from tare.references.pairing import pair_with_published
 from tare.references.published import load_reference
@@ -50,7 +50,7 @@ def run_of(folder: Path, *limited: str, **arms: Any) -> Comparison:
 
 
 def drafts(comparison: Comparison) -> dict[str, PaperDraft]:
-    proxied = through(comparison.runs, comparison.arms, comparison.baseline, 0.95)
+    proxied = throughputs(comparison.runs, comparison.arms, comparison.baseline, 0.95)
     style = looks(comparison.arms, comparison.baseline)
     findings = RunFindings(comparison, style, {}, (), proxied=proxied)
     statements = stated(comparison, REFERENCE)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.agent.clocktrust import ClockReading
-from tare.run.probes.host_clock import Bounds, by_the_host, counter_offset
+from tare.run.probes.host_clock import Bounds, bounded_readings, counter_offset
 
 
 @given(st.integers(1, 10), st.integers(0, 10**12), st.data())
@@ -43,7 +43,7 @@ def test_a_hosts_clock_bounds_its_machines_readings_for_any_local_clock(
 
     its = [read(moment, moment + ahead_ns) for moment in moments[::2]]
     mine = [read(moment, data.draw(clock)) for moment in moments[1::2]]
-    for own, placed, moment in zip(mine, by_the_host(mine, its), moments[1::2], strict=True):
+    for own, placed, moment in zip(mine, bounded_readings(mine, its), moments[1::2], strict=True):
         assert placed.host_before_ns <= moment + ahead_ns <= placed.host_after_ns
         assert (placed.guest_ns, placed.tsc) == (own.guest_ns, own.tsc)
 

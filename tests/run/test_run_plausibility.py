@@ -18,7 +18,7 @@ from tare.events.metric import LEAST, Better, Kind
 from tare.platforms.contract import Machine
 from tare.run.cells import neighbours, plausibility
 from tare.run.cells.neighbours import Loads, Neighbour
-from tare.run.cells.plausibility import CellClocks, Clocks, all_impossible, impossible
+from tare.run.cells.plausibility import CellClocks, Clocks, impossible, impossible_values
 from tare.run.cells.roles import Roles
 from tare.run.probes.hypervisor_side import HypervisorSide
 from tare.run.topologies.kinds import Pair
@@ -151,11 +151,13 @@ def test_the_values_of_every_machine_must_be_possible() -> None:
         "neighbour-1": WORKLOADS["cpu-load"].metrics,
     }
     whole = {"subject": {"rate": 5.0}, "neighbour-1": {"rate": 7.0}}
-    assert all_impossible(metrics, whole) == ""
+    assert impossible_values(metrics, whole) == ""
     for value in (0.0, -1047.0):
-        reason = all_impossible(metrics, {**whole, "neighbour-1": {"rate": value}})
+        reason = impossible_values(metrics, {**whole, "neighbour-1": {"rate": value}})
         assert reason.startswith(f"neighbour-1: rate is {value:,.0f}/s,")
-        assert all_impossible(metrics, {**whole, "subject": {"rate": value}}).startswith("rate is")
+        assert impossible_values(metrics, {**whole, "subject": {"rate": value}}).startswith(
+            "rate is"
+        )
 
 
 class Disturbed:

@@ -8,7 +8,7 @@ import pytest
 
 from study.study_catalog import ABLE, CATALOG, KINDS
 from tare.study.model.study import Study
-from tare.study.planning.baselines import in_its_own_shape, part_on
+from tare.study.planning.baselines import give_own_shape, part_on
 from tare.study.planning.host_cpus import HostCpus
 from tare.study.planning.plan import HostFacts, Plan, make_plan
 from tare.study.reading.load import parse_study, restore_study
@@ -145,10 +145,10 @@ def test_impossible_baseline_is_reported_first() -> None:
 
 def test_a_baseline_that_took_an_impossible_shape_gets_the_studys_own_again() -> None:
     study = parsed(f"  vm: {{platform: qemu, {LARGE}}}")
-    own = in_its_own_shape(study)
+    own = give_own_shape(study)
     small = study.shape.vcpus, study.shape.memory >> 20
     assert sizes(own) == {"bare": small, "bare-again": small, "vm": (4, 8192)}
-    assert in_its_own_shape(own) is own
+    assert give_own_shape(own) is own
 
 
 def test_a_baseline_of_a_shape_that_the_file_gives_it_keeps_it() -> None:
@@ -161,4 +161,4 @@ arms:
 workloads: {{tick: }}
 """
     study = parse_study(text.encode(), "s.yaml", CATALOG)
-    assert in_its_own_shape(study) is study
+    assert give_own_shape(study) is study

@@ -15,9 +15,9 @@ from tare.workloads.mapreduce.history import (
     delay_of,
     jobs_of,
     lost_attempts,
+    merge_records,
     spans_of,
     task_of,
-    whole_of,
 )
 
 
@@ -113,7 +113,7 @@ def one_job(number: int, spilled: int, map_s: float) -> dict[str, Any]:
 @given(st.lists(st.tuples(st.integers(0, 10**9), st.floats(0, 1e6)), min_size=1, max_size=5))
 def test_consecutive_jobs_are_reported_as_their_sum(given: list[tuple[int, float]]) -> None:
     jobs = [one_job(number, *values) for number, values in enumerate(given, start=1)]
-    whole = whole_of(jobs)
+    whole = merge_records(jobs)
     assert whole["jobs"] == [job["id"] for job in jobs] and whole["id"] == jobs[-1]["id"]
     assert whole["counters"]["spilled"] == sum(spilled for spilled, _ in given)
     # Hadoop leaves out what it never counted, but one job has it nevertheless.

@@ -20,9 +20,9 @@ from tare.workloads.network.proxy.load_search import (
     expected_s,
     fewest_for,
     following,
-    in_round,
     next_connections,
     rounds_of,
+    stage_in_round,
     steps_of,
 )
 from tare.workloads.network.proxy.parameters import ProxyParameters
@@ -60,7 +60,7 @@ def test_every_load_search_ends_with_the_loads_that_count(
     parameters = ProxyParameters(most_connections=most, offered=offered, rounds=rounds)
     names = list(stages := carried_out(parameters, capacity, straight))
     assert names[0] == ("straight-4" if straight else "direct-4")
-    fulls = [in_round(FULL, nth) for nth in range(1, rounds + 1)]
+    fulls = [stage_in_round(FULL, nth) for nth in range(1, rounds + 1)]
     assert names[-1] == fulls[-1]
     assert [name for name in names if stages[name].account] == fulls == rounds_of(FULL, names)
     assert len({stages[name].probe_name for name in fulls}) == rounds

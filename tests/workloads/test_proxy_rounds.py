@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.workloads import WORKLOADS
-from tare.workloads.network.proxy.account import HOST, INSIDE, account_of, shares, together
+from tare.workloads.network.proxy.account import HOST, INSIDE, account_of, merge_accounts, shares
 from tare.workloads.network.proxy.limits import limits
-from tare.workloads.network.proxy.load_search import FULL, OFFERED, PROBE, in_round
+from tare.workloads.network.proxy.load_search import FULL, OFFERED, PROBE, stage_in_round
 from tare.workloads.network.proxy.parameters import ProxyParameters
 from tare.workloads.network.proxy.summary import summed
 from workloads.proxy_accounts import proxied_result, stage, stat
@@ -29,7 +29,9 @@ def in_rounds(rates: Sequence[float]) -> dict[str, Any]:
     found = proxied_result(rates[0])
     parts = [proxied_result(rate) for rate in rates]
     for nth, rate in enumerate(rates, start=1):
-        found["stages"] |= {in_round(name, nth): stage(rate) for name in (FULL, OFFERED, PROBE)}
+        found["stages"] |= {
+            stage_in_round(name, nth): stage(rate) for name in (FULL, OFFERED, PROBE)
+        }
     return {
         **found,
         **{name: parts[-1][name] for name in ROUND},
@@ -51,7 +53,7 @@ def test_each_figure_is_the_mean_over_the_rounds(rates: list[float]) -> None:
 @given(Rates)
 def test_time_of_all_rounds_is_reported_by_owner(rates: list[float]) -> None:
     single = account_of(proxied_result())
-    found = together([account_of(proxied_result(rate)) for rate in rates], rates)
+    found = merge_accounts([account_of(proxied_result(rate)) for rate in rates], rates)
     for where in (HOST, INSIDE):
         assert shares(found, where) == pytest.approx(shares(single, where))
     assert found.owned == pytest.approx(single.owned)
@@ -60,7 +62,7 @@ def test_time_of_all_rounds_is_reported_by_owner(rates: list[float]) -> None:
 def test_a_thread_of_one_round_counts_half_over_two_rounds() -> None:
     first, second = account_of(proxied_result()), proxied_result()
     second["accounts"]["host"]["tasks"][-1][2] = "compiler"
-    found = shares(together([first, account_of(second)], [100.0, 100.0]), HOST)
+    found = shares(merge_accounts([first, account_of(second)], [100.0, 100.0]), HOST)
     assert found["process editor"] == found["process compiler"] == pytest.approx(0.075)
     assert sum(found.values()) == pytest.approx(1)
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from tare.errors import InputError, WorkloadFault
 from tare.study.model.forms import FOLDER
-from tare.workloads.additions import Additions, together
+from tare.workloads.additions import Additions, merge_additions
 from tare.workloads.applications.command import ROOMS, Command, CommandParameters
 
 COMMAND = Command()
@@ -223,13 +223,13 @@ def test_a_folder_brings_its_files_and_no_links(tmp_path: Path) -> None:
 def test_workloads_share_one_toolbox(tmp_path: Path) -> None:
     one = Additions(frozenset({"zstd"}), {"/opt/a": tmp_path / "a"})
     other = Additions(frozenset({"zstd", "lz4"}), {"/opt/a": tmp_path / "a", "/opt/b": tmp_path})
-    both = together([one, other, Additions()])
+    both = merge_additions([one, other, Additions()])
     assert both == Additions(frozenset({"zstd", "lz4"}), {**one.files, **other.files})
     with pytest.raises(InputError, match="are both added as /opt/a"):
-        together([one, Additions(files={"/opt/a": tmp_path / "other"})])
+        merge_additions([one, Additions(files={"/opt/a": tmp_path / "other"})])
     with pytest.raises(InputError, match="/opt/a/x in the toolbox is inside /opt/a"):
-        together([one, Additions(files={"/opt/a/x": tmp_path / "x"})])
-    assert not together([])
+        merge_additions([one, Additions(files={"/opt/a/x": tmp_path / "x"})])
+    assert not merge_additions([])
 
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=64)

@@ -14,7 +14,7 @@ from tare.agent.channel import Channel
 from tare.agent.clocktrust import ClockReading, agree_in_width
 from tare.agent.connection import REPEAT_S, Connection, NoiseStats, Request, reason_of
 from tare.agent.expected_series import COUNTER_SERIES, expected_series
-from tare.agent.message import InvalidMessage, whole
+from tare.agent.message import InvalidMessage, check_whole_number
 from tare.agent.series import Assembler, Series, read_chunk, spool_folder
 from tare.errors import MachineFault, WorkloadFault
 from tare.plaintext import plain_line
@@ -279,8 +279,8 @@ class AgentClient:
             value = await self._ask("clock", timeout_s)
             after = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
             try:
-                guest = whole(value.get("monotonic_raw_ns"), "its clock")
-                tsc = whole(value.get("tsc"), "its cycle counter")
+                guest = check_whole_number(value.get("monotonic_raw_ns"), "its clock")
+                tsc = check_whole_number(value.get("tsc"), "its cycle counter")
             except InvalidMessage as error:
                 raise self._connection.invalid(str(error)) from None
             readings.append(ClockReading(guest, before, after, tsc))

@@ -108,14 +108,14 @@ def read_message(payload: bytes) -> dict[str, Any] | None:
     if not isinstance(kind, str):
         raise InvalidMessage(f"a message of the type {_describe(kind)}")
     if message.get("id") is not None:
-        whole(message["id"], "id")
+        check_whole_number(message["id"], "id")
     for name, check in _FIELDS.get(kind, {}).items():
         if message.get(name) is not None:
             check(message[name], f"{kind}: {name}")
     return message
 
 
-def whole(value: Any, what: str) -> int:
+def check_whole_number(value: Any, what: str) -> int:
     """Return a whole number from 0 to 2^64 - 1.
 
     Raises:
@@ -224,13 +224,13 @@ def _names(value: Any, what: str) -> None:
 
 def _wholes(value: Any, what: str) -> None:
     for each in _listed(value, what):
-        whole(each, what)
+        check_whole_number(each, what)
 
 
 def _times(value: Any, what: str) -> None:
     _object(value, what)
     for key, each in value.items():
-        whole(each, f"{what}: {key}")
+        check_whole_number(each, f"{what}: {key}")
 
 
 def _listed(value: Any, what: str) -> list[Any]:
@@ -262,7 +262,7 @@ def _describe(value: Any) -> str:
 
 _FIELDS: Mapping[str, Mapping[str, Callable[[Any, str], Any]]] = {
     "hello": {
-        "protocol": whole,
+        "protocol": check_whole_number,
         "agent": _word,
         "role": _word,
         "workloads": _names,

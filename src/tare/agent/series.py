@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from tare.agent.expected_series import MOST_BYTES, ExpectedSeries, require_numbers
-from tare.agent.message import column, name, read_json, whole
+from tare.agent.message import check_whole_number, column, name, read_json
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -71,12 +71,12 @@ def read_chunk(payload: bytes) -> Chunk:
     if not isinstance(header, dict):
         raise ValueError("a series frame whose header is not an object")
     chunk = Chunk(
-        id=whole(header.get("id"), "series: id"),
+        id=check_whole_number(header.get("id"), "series: id"),
         name=name(header.get("name"), "series: name"),
-        rows=whole(header.get("rows"), "series: rows"),
+        rows=check_whole_number(header.get("rows"), "series: rows"),
         columns=_columns(header.get("columns")),
-        offset=whole(header.get("offset"), "series: offset"),
-        total=whole(header.get("total"), "series: total"),
+        offset=check_whole_number(header.get("offset"), "series: offset"),
+        total=check_whole_number(header.get("total"), "series: total"),
         data=memoryview(payload)[len(line) + 1 :],
     )
     unknown = [kind for _, kind in chunk.columns if kind not in _TYPES]

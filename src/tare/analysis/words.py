@@ -308,7 +308,7 @@ def _blocks(count: int) -> str:
     return f"{count} block" if count == 1 else f"{count} blocks"
 
 
-def not_alike(runs: Sequence[RunData]) -> list[str]:
+def unlike_machines(runs: Sequence[RunData]) -> list[str]:
     """Return how machines are not as the study asks: their kernels, releases, and page cache."""
     notes = dict.fromkeys(note for run in runs for note in run.adapted)
     return [

@@ -115,7 +115,7 @@ def machine_result(machine: OpenMachine) -> MachineResult:
     )
 
 
-def of_one_host(
+def cells_of_current_host(
     finished: dict[str, FinishedCell],
     event: BlockStarted | BlockFinished,
     hosts: Mapping[int, str],
@@ -262,7 +262,7 @@ class Fold:
                 if event.cell in self._open:
                     self._open[event.cell].saved.append(event)
             case BlockStarted() | BlockFinished():
-                self.finished = of_one_host(self.finished, event, self.block.hosts)
+                self.finished = cells_of_current_host(self.finished, event, self.block.hosts)
                 self.block.take(event, record.time)
             case RunStarted():
                 self.started, self.started_at = event, record.time

@@ -19,7 +19,7 @@ from tare.events import Fold, RunFinished, RunResumed, RunStarted, read_fold
 from tare.fleet.assignment import Deal, Dealing, Lockstep, Way
 from tare.fleet.cluster import Cluster, Task
 from tare.fleet.controller import Controller, FleetSetup
-from tare.fleet.labs import are_labs, how_many, require_labs_of
+from tare.fleet.labs import are_labs, count_labs, require_labs_of
 from tare.fleet.retrying import Pauses
 from tare.fleet.worker_task import run_part
 from tare.outputs import put_for_user
@@ -79,7 +79,7 @@ async def cluster_of(choice: ClusterChoice, study: Study) -> AsyncIterator[Clust
 
     _require_shareable(study)
     if are_labs(choice.address):
-        opening = local_labs(how_many(choice.address), study, choice.program)
+        opening = local_labs(count_labs(choice.address), study, choice.program)
     else:
         opening = connected(choice.address, choice.security, choice.program, choice.task)
     async with opening as cluster:

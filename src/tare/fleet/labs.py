@@ -20,7 +20,7 @@ def are_labs(address: str) -> bool:
     return address.startswith(LOCAL)
 
 
-def how_many(address: str) -> int:
+def count_labs(address: str) -> int:
     """Return the number of labs in an address.
 
     Raises:
@@ -56,7 +56,7 @@ def require_labs_of(started: RunStarted, address: str, directory: Path) -> None:
 
     if not are_labs(address):
         return
-    number, has = how_many(address), tuple(started.host)
+    number, has = count_labs(address), tuple(started.host)
     if set(has) == set(lab_names(number)):
         return
     if set(has) == set(lab_names(len(has))):

@@ -23,8 +23,8 @@ from tare.hosts.topology import (
     KERNEL_ALLOWS,
     MOST_CPUS,
     cpus_of,
+    currently_usable,
     files_below,
-    now_usable,
 )
 from tare.study.planning.host_cpus import HostCpus, cpu_words
 
@@ -262,7 +262,7 @@ class LocalHost(Host):
         allowed = (line for line in _text(STATUS).splitlines() if line.startswith(CPUS))
         lines += [f"{STATUS}:{line}" for line in allowed]
         lines.append(f"{KERNEL_ALLOWS}:{_granted()}")
-        return now_usable("\n".join(lines), self.topology())
+        return currently_usable("\n".join(lines), self.topology())
 
     async def look_again(self) -> None:
         """Read this computer's CPUs again; see :class:`tare.hosts.contract.Host`."""

@@ -30,7 +30,7 @@ async def find_program(
     return path if found.ok and path else None
 
 
-async def how_to_install(host: Host, *programs: Program) -> str:
+async def install_command_for(host: Host, *programs: Program) -> str:
     """Return the command that installs programs on a host, for its distribution."""
     for file in _OS_RELEASE:
         try:

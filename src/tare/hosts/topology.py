@@ -166,7 +166,7 @@ exit 0
 
 
 def show_usable() -> tuple[str, ...]:
-    """Return the command whose output :func:`now_usable` understands."""
+    """Return the command whose output :func:`currently_usable` understands."""
     return ("sh", "-c", _LOOK)
 
 
@@ -180,7 +180,7 @@ def ask_kernel(agent: str) -> tuple[str, ...]:
     return (agent, "exec", "--cpus", f"0-{MOST_CPUS - 1}", "--", "sh", "-c", inner)
 
 
-def now_usable(text: str, cpus: HostCpus) -> tuple[int, ...]:
+def currently_usable(text: str, cpus: HostCpus) -> tuple[int, ...]:
     """Return the CPUs that may be used now, ascending.
 
     Args:

@@ -144,7 +144,7 @@ def _modules(source: Kernel, needs: frozenset[str]) -> tuple[Module, ...]:
             "write `kernel: generic` or `kernel: rt`, or use other devices",
         )
     try:
-        return tree.in_load_order(names)
+        return tree.sort_by_dependency(names)
     except NotExtractable as error:
         raise InputError(
             f"a module of the kernel {source.version} cannot be used: {error}"

@@ -235,7 +235,7 @@ def _keep(root: Path, kept: Path, names: str) -> None:
     if (modules / "modules.builtin").is_file():
         shutil.copyfile(modules / "modules.builtin", target / "modules.builtin")
     tree = ModuleTree(modules)
-    for module in tree.in_load_order(name for need in NEEDS.values() for name in need):
+    for module in tree.sort_by_dependency(name for need in NEEDS.values() for name in need):
         copy = target / module.path.relative_to(modules)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(module.path, copy)

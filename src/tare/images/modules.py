@@ -99,7 +99,7 @@ class ModuleTree:
             self._read[name] = Module(name, path, _depends(data), data)
         return self._read[name]
 
-    def in_load_order(self, names: Iterable[str]) -> tuple[Module, ...]:
+    def sort_by_dependency(self, names: Iterable[str]) -> tuple[Module, ...]:
         """Return the modules and all they need, each after those it depends on.
 
         Built-in ones are left out; so are those that do not exist (see :meth:`missing`).

@@ -64,7 +64,7 @@ echo "have $folder/$path"
 )
 
 
-async def at_host(host: Host, file: Path) -> Path:
+async def copy_to_host(host: Host, file: Path) -> Path:
     """Return the path of ``file`` on ``host``, copied there unless the host has it already.
 
     Copies are named by their content below ``$XDG_CACHE_HOME/tare/shipped`` of the host's user, so

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 from tare.errors import HostFroze, InputError, MachineFault, TareError
 from tare.hosts import Host
-from tare.hosts.programs import how_to_install
+from tare.hosts.programs import install_command_for
 from tare.hosts.shielded import begun
 from tare.hosts.ssh.host import SshHost
 from tare.hosts.ssh.options import SshOptions
@@ -365,7 +365,8 @@ async def _require_emulator(here: Host, own: str) -> None:
     if not found.ok:
         raise InputError(
             f"there is no {PROGRAM} here, in which the lab is emulated",
-            f"{await how_to_install(here, QEMU)}; or name the file of one: lab: {{qemu: FILE}}",
+            f"{await install_command_for(here, QEMU)}; or name the file of one: lab: "
+            "{qemu: FILE}",
         )
 
 

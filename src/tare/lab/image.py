@@ -304,7 +304,7 @@ def _keep(work: Path, tree: Path, kept: Path) -> tuple[str, str, list[str]]:
     boot = tree / "boot"
     boot.mkdir(exist_ok=True)
     shutil.copyfile(images[-1], boot / images[-1].name)
-    early = modules.in_load_order(EARLY)
+    early = modules.sort_by_dependency(EARLY)
     for module in early:
         (kept / "early" / f"{module.name}.ko").write_bytes(module.data)
     xen = xens[-1].name.removeprefix("xen-").removesuffix(".gz")

@@ -154,7 +154,7 @@ def add_modules(
     Returns:
         The modules, each after its dependencies.
     """
-    held = modules.in_load_order(names)
+    held = modules.sort_by_dependency(names)
     folder = tree / "usr" / "lib" / "modules" / version
     (folder / MODULES).mkdir(parents=True, exist_ok=True)
     for module in held:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tare.errors import TareError
 from tare.hosts import Host
-from tare.hosts.programs import find_program, how_to_install
+from tare.hosts.programs import find_program, install_command_for
 from tare.hosts.trace.recorder import host_recorder
 from tare.hosts.trace.tracefs import NoTracing
 from tare.platforms.contract import (
@@ -62,7 +62,7 @@ async def missing_programs(host: Host) -> MissingPrograms:
     lacking = [program for program in USUAL if await find_program(host, program) is None]
     return MissingPrograms(
         programs={program.names[0]: program.purpose for program in lacking},
-        install=await how_to_install(host, *lacking) if lacking else "",
+        install=await install_command_for(host, *lacking) if lacking else "",
     )
 
 

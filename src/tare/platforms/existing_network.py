@@ -15,7 +15,7 @@ from pydantic import Field
 
 from tare.errors import InputError, MachineFault
 from tare.hosts.address_pair import UNKNOWN, AddressPair
-from tare.hosts.programs import how_to_install
+from tare.hosts.programs import install_command_for
 from tare.platforms.statement import NetworkWays, Statement
 from tare.programs import IP
 from tare.study.model.platform_options import AUTO, GIVEN, PlatformOptions
@@ -195,7 +195,7 @@ async def source_towards(host: Host, address: str) -> str:
     try:
         route = await host.run(["ip", "-4", "-o", "route", "get", address], timeout_s=_ASK_S)
     except InputError as error:
-        raise MachineFault(error.message, await how_to_install(host, IP)) from error
+        raise MachineFault(error.message, await install_command_for(host, IP)) from error
     words = route.stdout.decode(errors="replace").split()
     source = words[words.index("src") + 1] if "src" in words[:-1] else ""
     if not route.ok or not is_ipv4(source):

@@ -35,7 +35,7 @@ def matching(runs: Sequence[RunData], name: str, wanted: PublishedScenario) -> s
     return name if name in alike else next(iter([*placed, *alike]), "")
 
 
-def unlike(runs: Sequence[RunData], name: str, wanted: PublishedScenario) -> str:
+def why_no_scenario(runs: Sequence[RunData], name: str, wanted: PublishedScenario) -> str:
     """Return why no scenario of the runs is like a published one.
 
     Args:

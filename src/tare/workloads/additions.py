@@ -63,7 +63,7 @@ def live_toolbox(needs: Iterable[str], additions: Additions) -> str:
     return PROXY_TOOLBOX if additions else wanted or "base"
 
 
-def together(additions: Iterable[Additions]) -> Additions:
+def merge_additions(additions: Iterable[Additions]) -> Additions:
     """Return the additions of several workloads, for the toolbox that they share.
 
     Raises:

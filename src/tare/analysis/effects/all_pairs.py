@@ -25,7 +25,7 @@ from tare.analysis.effects.estimates import Pair, Places, estimate_all, pair_up
 from tare.analysis.effects.families import tested
 from tare.analysis.effects.pairs import AllPairs, ranked
 from tare.analysis.effects.results import Effect, Key
-from tare.analysis.effects.sequence import in_sequence
+from tare.analysis.effects.sequence import with_sequential_intervals
 
 MOST_TESTS = 400
 """A page leaves out more pairs, which take time and which nobody reads; a command lists them."""
@@ -158,7 +158,9 @@ class _AllPairs:
         both = [each for pair in pairs for each in (pair, _turned(pair))]
         estimates = estimate_all(both, settings.confidence, making.seed, resampled=False)
         if settings.plan is not None:
-            estimates = in_sequence(both, estimates, settings.plan, settings.confidence)
+            estimates = with_sequential_intervals(
+                both, estimates, settings.plan, settings.confidence
+            )
         found = [
             making.effect(pair, estimate, "pairs", tests[i // 2], None, None)
             for i, (pair, estimate) in enumerate(zip(both, estimates, strict=True))

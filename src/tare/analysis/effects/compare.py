@@ -33,14 +33,14 @@ from tare.analysis.effects.findings import failure_rates, lost_cells, slow_modes
 from tare.analysis.effects.flags import Known, doubts, flags_of, robust_flags
 from tare.analysis.effects.resources import ResourceCost, resource_costs
 from tare.analysis.effects.results import DECLARED, Effect, Family, Interval, Key, cost_not_excluded
-from tare.analysis.effects.sequence import in_sequence
+from tare.analysis.effects.sequence import with_sequential_intervals
 from tare.analysis.effects.survivorship_bias import survivorship_bias
-from tare.analysis.effects.two_stage import in_two_stages
+from tare.analysis.effects.two_stage import with_two_stage_intervals
 from tare.analysis.effects.verdict import Evidence, judge, sentence
 from tare.analysis.runs.proofs import change_sentences, environment_changes, proof_differences
-from tare.analysis.runs.sessions import in_sessions
+from tare.analysis.runs.sessions import session_blocks
 from tare.analysis.series.steadiness import steadiness
-from tare.analysis.statistics.dip import two_humped
+from tare.analysis.statistics.dip import detect_two_humps
 from tare.analysis.statistics.exchange import least_exchanged_p
 from tare.analysis.statistics.logratio import relative_half_width
 from tare.analysis.statistics.maxt import least_p
@@ -97,7 +97,7 @@ class Comparing:
         self.emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
         self.arms = self._arms()
         self.seed = " ".join(sorted(run.run for run in runs))
-        self.sessions = in_sessions(runs, {})
+        self.sessions = session_blocks(runs, {})
         self.summaries = {
             (key, arm): summarise_arm(
                 key,
@@ -125,7 +125,7 @@ class Comparing:
         self.differing_twins: Mapping[tuple[Key, str], str] = {}
         self.pooled = self._pool() if settings.pool_twin else {}
         """A baseline and its twin, by the name of both together."""
-        self.sessions = in_sessions(runs, self.pooled)
+        self.sessions = session_blocks(runs, self.pooled)
 
     def _arms(self) -> tuple[str, ...]:
         named = dict.fromkeys(arm for run in self.runs for arm in run.arms)
@@ -139,7 +139,9 @@ class Comparing:
         for key, measured in self.measured.items():
             for arm in measured.arms:
                 values = list(measured.values(arm, logs=False).values())
-                humps = two_humped(values, step=rounding_step(measured.unit, measured.raw(arm)))
+                humps = detect_two_humps(
+                    values, step=rounding_step(measured.unit, measured.raw(arm))
+                )
                 if humps.flagged:
                     found[key, arm] = humps.p
         return found
@@ -285,9 +287,9 @@ class Comparing:
         plan, confidence = self.settings.plan, self.settings.confidence
         tests = tested(pairs, names, self.seed, self.settings.level, plan)
         if plan is not None:
-            estimates = in_sequence(pairs, estimates, plan, confidence)
+            estimates = with_sequential_intervals(pairs, estimates, plan, confidence)
         elif first := self.settings.first:
-            estimates = in_two_stages(pairs, estimates, first, confidence)
+            estimates = with_two_stage_intervals(pairs, estimates, first, confidence)
         of_order = orders(pairs, self.seed, confidence, looks=plan is not None)
         return tuple(
             self.effect(

@@ -17,7 +17,7 @@ from tare.analysis.effects.estimates import pair_up
 from tare.analysis.effects.results import Each
 from tare.analysis.effects.stopping import TAIL_FACTOR
 from tare.analysis.effects.verdict import LEVEL, percent
-from tare.analysis.runs.sessions import in_sessions
+from tare.analysis.runs.sessions import session_blocks
 from tare.analysis.statistics.detectable import POWER, detectable
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.moderation import LEAST_METRICS, trigamma
@@ -100,7 +100,7 @@ def basis_of(run: RunData, source: str, each: Each = "block") -> Basis | None:
     settings = Settings.of([run])
     twins = set(settings.twins.values())
     pooled = {"+".join(both): both for both in settings.twins.items()}
-    sessions = in_sessions([run], pooled)
+    sessions = session_blocks([run], pooled)
     every: list[float] = []
     noise: list[float] = []
     for key, measured in group([run]).items():

@@ -27,7 +27,7 @@ def is_duet(run: RunData) -> bool:
     return bool((run.study.get("blocks") or {}).get("duet"))
 
 
-def by_turns(run: RunData) -> bool:
+def works_by_turns(run: RunData) -> bool:
     """Return whether a run's arms were up at once and worked by turns."""
     return bool((run.study.get("blocks") or {}).get("turns"))
 

@@ -29,7 +29,7 @@ from tare.analysis.statistics.bootstrap import (
     seed_from,
 )
 from tare.analysis.statistics.logratio import error_of_mean
-from tare.analysis.statistics.position import Adjusted, at_equal_positions
+from tare.analysis.statistics.position import Adjusted, adjust_for_position
 from tare.analysis.statistics.resolution import (
     NANOSECOND,
     decimal_step,
@@ -333,7 +333,7 @@ def at_equal_places(pair: Pair, confidence: float) -> Adjusted | None:
     if not pair.later_by:
         return None
     if not pair.taken:
-        return at_equal_positions(pair.differences, pair.later_by, confidence)
+        return adjust_for_position(pair.differences, pair.later_by, confidence)
     return mean_at_equal(pair.differences, pair.later_by, pair.slope, pair.taken, confidence)
 
 

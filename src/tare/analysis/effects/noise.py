@@ -33,7 +33,7 @@ def noise_floor(pair: Effect) -> float | None:
     return math.expm1(max(abs(math.log(interval.low)), abs(math.log(interval.high))))
 
 
-def beyond(estimate: float, floor: float, *, ratio: bool) -> bool:
+def exceeds_floor(estimate: float, floor: float, *, ratio: bool) -> bool:
     """Return whether an estimate is further from "no difference" than ``floor``.
 
     Args:

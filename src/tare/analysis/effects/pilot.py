@@ -22,7 +22,7 @@ import polars as pl
 from tare.analysis.data.rundata import RunData
 from tare.analysis.data.settings import Settings
 from tare.analysis.effects.verdict import LEVEL
-from tare.analysis.runs.sessions import by_round, in_sessions, rounds_of_blocks
+from tare.analysis.runs.sessions import rounds_of_blocks, session_blocks, values_by_round
 from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.repeats import RepeatAdvice, choose_repeats
 from tare.study.planning.session_plan import THERE_AND_BACK
@@ -67,7 +67,7 @@ class Chosen:
     rounds: int = 0
 
 
-def over_blocks(
+def choose_blocks(
     ratios: Mapping[Place, float], costs_s: tuple[float, float], asked: PilotTarget
 ) -> Chosen | None:
     """Choose repeats and blocks; None if the pilot has fewer than two blocks.
@@ -84,7 +84,7 @@ def over_blocks(
     return _chosen(repeats, found)
 
 
-def over_rounds(
+def choose_rounds(
     ratios: Mapping[Place, float],
     rounds: Mapping[int, int],
     costs_s: tuple[float, float, float],
@@ -166,7 +166,7 @@ def _whole_rounds(values: Mapping[Place, float], rounds: Mapping[int, int]) -> n
         for block in sorted({block for block, _ in values})
         if all((block, repeat) in values for repeat in repeats)
     ]
-    of_rounds = list(by_round(((block, block) for block in blocks), rounds).values())
+    of_rounds = list(values_by_round(((block, block) for block in blocks), rounds).values())
     # The last round may be shorter, and rounds that count as one are longer. Two must remain.
     sizes = sorted((len(each) for each in of_rounds), reverse=True)[1:]
     size = max(sizes, key=lambda n: n * sum(len(each) >= n for each in of_rounds), default=0)
@@ -225,7 +225,7 @@ def advise(pilot: RunData, precision: float, confidence: float) -> tuple[Advice,
     baseline = str(pilot.study["baseline"])
     # A twin is the same machine as its baseline: the precision of their ratio is not asked for.
     twins = set(Settings.of([pilot]).twins.values())
-    known, rounds = in_sessions([pilot], {}), rounds_of_blocks(pilot.sessions)
+    known, rounds = session_blocks([pilot], {}), rounds_of_blocks(pilot.sessions)
     asked = PilotTarget(math.log1p(precision), confidence)
     advices = []
     for key, ratios in _paired_log_ratios(pilot, baseline):
@@ -237,9 +237,9 @@ def advise(pilot: RunData, precision: float, confidence: float) -> tuple[Advice,
         booting = boot_s[arm] + boot_s[base]
         if known.across(arm, base):
             swapping = sum(_swap_s(pilot, known.boots[one]) for one in (arm, base))
-            found = over_rounds(ratios, rounds, (measuring, booting, swapping), asked)
+            found = choose_rounds(ratios, rounds, (measuring, booting, swapping), asked)
         else:
-            found = over_blocks(ratios, (measuring, booting), asked)
+            found = choose_blocks(ratios, (measuring, booting), asked)
         if found is not None:
             half_width = math.expm1(found.half_width)
             advices.append(

@@ -21,8 +21,8 @@ from tare.analysis.effects.block_order import orders, widened
 from tare.analysis.effects.cached_arrays import ShownAs, What, is_cache
 from tare.analysis.effects.estimates import Pair, estimate_all
 from tare.analysis.effects.results import Each, Effect, Interval, Key, VerdictWord
-from tare.analysis.effects.sequence import in_sequence
-from tare.analysis.effects.two_stage import in_two_stages
+from tare.analysis.effects.sequence import with_sequential_intervals
+from tare.analysis.effects.two_stage import with_two_stage_intervals
 from tare.analysis.statistics.bootstrap import seed_from
 from tare.analysis.statistics.detectable import blocks_for_equality
 from tare.analysis.statistics.maxt import least_blocks, simultaneous_confidence
@@ -265,9 +265,9 @@ def _intervals(
         )
     estimates = estimate_all(plain, each, seed, resampled=False)
     if settings.plan is not None:
-        estimates = in_sequence(plain, estimates, settings.plan, each)
+        estimates = with_sequential_intervals(plain, estimates, settings.plan, each)
     elif settings.first:
-        estimates = in_two_stages(plain, estimates, settings.first, each)
+        estimates = with_two_stage_intervals(plain, estimates, settings.first, each)
     of_order = orders(plain, seed, each, looks=settings.plan is not None)
     for i, (pair, estimate, step) in enumerate(zip(plain, estimates, steps, strict=True)):
         interval, _, _ = widened(pair, estimate, of_order.get(i))

@@ -12,7 +12,7 @@ from tare.analysis.statistics.tails import median_interval
 from tare.analysis.statistics.trimmed import trimmed_interval
 
 
-def in_sequence(
+def with_sequential_intervals(
     pairs: Sequence[Pair], estimates: Sequence[Estimate], plan: LookPlan, confidence: float
 ) -> tuple[Estimate, ...]:
     """Return the estimates with the intervals of their newest look.

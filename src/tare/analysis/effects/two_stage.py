@@ -27,7 +27,7 @@ def stein_error(first: Sequence[float], count: int, confidence: float) -> float:
     return t_quantile(confidence, len(first) - 1) * deviation(first) / math.sqrt(count)
 
 
-def in_two_stages(
+def with_two_stage_intervals(
     pairs: Sequence[Pair], estimates: Sequence[Estimate], first: int, confidence: float
 ) -> tuple[Estimate, ...]:
     """Return the estimates with Stein's intervals for typical values.

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from tare.analysis.effects.noise import beyond
+from tare.analysis.effects.noise import exceeds_floor
 from tare.analysis.effects.results import (
     Each,
     Interval,
@@ -109,7 +109,7 @@ def judge(evidence: Evidence) -> VerdictWord:
     if _within(evidence) and not evidence.doubt and not _rare_events_open(evidence):
         return "equivalent"
     declared = evidence.adjusted_p is not None and evidence.adjusted_p < evidence.level
-    if declared and not maybe_even(evidence) and _beyond_margin(evidence):
+    if declared and not may_be_equal(evidence) and _beyond_margin(evidence):
         word = _direction(evidence)
         return "inconclusive" if word in evidence.flattered else word
     return "inconclusive"
@@ -121,7 +121,7 @@ def _within(evidence: Evidence) -> bool:
         return False
     ratio = evidence.scale == "ratio"
     return not any(
-        beyond(end, evidence.margin, ratio=ratio) for end in (interval.low, interval.high)
+        exceeds_floor(end, evidence.margin, ratio=ratio) for end in (interval.low, interval.high)
     )
 
 
@@ -130,10 +130,10 @@ def _rare_events_open(evidence: Evidence) -> bool:
 
 
 def _beyond_margin(evidence: Evidence) -> bool:
-    return beyond(evidence.estimate, evidence.margin, ratio=evidence.scale == "ratio")
+    return exceeds_floor(evidence.estimate, evidence.margin, ratio=evidence.scale == "ratio")
 
 
-def maybe_even(evidence: Evidence) -> bool:
+def may_be_equal(evidence: Evidence) -> bool:
     """Return whether the interval holds "no difference", or there is none."""
     even = 1 if evidence.scale == "ratio" else 0
     if evidence.surest is not None and evidence.surest.holds(even):
@@ -215,14 +215,14 @@ def _verdict_in_words(
             )
 
 
-def most_slow(boots: int) -> str:
+def slow_share_limit(boots: int) -> str:
     """Return the share of boots that may be slow if none of so many was, as a percentage."""
     return percent(exact_share(0, boots, 1 - LEVEL).high)
 
 
 def slow_unseen(boots: int, each: str = "boot") -> str:
     """Return in words the share of boots that may be slow although no measured one was."""
-    return f"up to {most_slow(boots)} of {each}s may be slow and not be among these {boots}"
+    return f"up to {slow_share_limit(boots)} of {each}s may be slow and not be among these {boots}"
 
 
 def _slow_open(evidence: Evidence) -> str:
@@ -250,7 +250,7 @@ def _text_without_events(evidence: Evidence) -> str:
     """Return in words the arms without any event, and the share of boots that may have one."""
     names = " and ".join(evidence.without)
     return (
-        f"No {evidence.each} of {names} had any: up to {most_slow(evidence.blocks)} of its "
+        f"No {evidence.each} of {names} had any: up to {slow_share_limit(evidence.blocks)} of its "
         f"{evidence.each}s may, which the interval does not cover."
     )
 
@@ -278,7 +278,7 @@ def _why(evidence: Evidence) -> str:
             f"{evidence.each}s without any such {evidence.each} would show that it is equivalent"
         )
     looks = _direction(evidence)
-    if looks in evidence.flattered and not maybe_even(evidence):
+    if looks in evidence.flattered and not may_be_equal(evidence):
         return f". What is left looks {looks}, but {evidence.flattered[looks]}"
     if evidence.surest is not None and evidence.doubt and _beyond_margin(evidence):
         return f". {evidence.doubt[:1].upper()}{evidence.doubt[1:]}"
@@ -303,7 +303,7 @@ def _may_be_correlated(evidence: Evidence) -> bool:
     """Return whether only a possible correlation of blocks prevents a verdict."""
     declared = evidence.adjusted_p is not None and evidence.adjusted_p < evidence.level
     alone = replace(evidence, surest=None)
-    return declared and not evidence.doubt and _beyond_margin(alone) and not maybe_even(alone)
+    return declared and not evidence.doubt and _beyond_margin(alone) and not may_be_equal(alone)
 
 
 def _resolved(evidence: Evidence) -> str:

@@ -19,6 +19,7 @@ from tare.analysis.statistics.maxt import least_blocks
 from tare.analysis.statistics.meta_analysis import (
     PooledEffect,
     mean_shift,
+    pool,
     rank_shift,
     seldom_shift,
     together,
@@ -32,7 +33,7 @@ SPOILS = frozenset({"failures", "baseline-failures", "serial", "slow-boots", "to
 """Flags of an effect that rule out that its change is declared none."""
 
 
-def about_two_runs(before: Comparison, after: Comparison) -> str:
+def two_runs_caveat(before: Comparison, after: Comparison) -> str:
     """Return in words that results hold for these two runs; empty if time counts instructions.
 
     Intervals of a change include how far blocks of a run differ, but not how far runs differ. If

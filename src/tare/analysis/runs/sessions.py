@@ -60,7 +60,7 @@ class InSessions:
         for arm, blocks in measured.arms.items():
             rounds: dict[BlockId, Block] = {
                 round_: list(chain.from_iterable(of_blocks))
-                for round_, of_blocks in by_round(blocks.items(), self.rounds).items()
+                for round_, of_blocks in values_by_round(blocks.items(), self.rounds).items()
             }
             positive, raw = measured.positive((arm,)), measured.raw(arm)
             found.add(arm, rounds, positive=positive, raw=raw)
@@ -71,7 +71,7 @@ class InSessions:
         return self.rounds.get(block, block)
 
 
-def in_sessions(runs: Sequence[RunData], pooled: Mapping[str, tuple[str, str]]) -> InSessions:
+def session_blocks(runs: Sequence[RunData], pooled: Mapping[str, tuple[str, str]]) -> InSessions:
     """Return the blocks of runs that belong together; none for runs without sessions.
 
     Args:
@@ -123,7 +123,7 @@ def rounds_of_blocks(sessions: Sequence[SessionResult]) -> dict[int, int]:
     return {block: one[each.round] for each in sessions for block in each.blocks}
 
 
-def by_round(of_blocks: Iterable[tuple[B, T]], rounds: Mapping[B, B]) -> dict[B, list[T]]:
+def values_by_round(of_blocks: Iterable[tuple[B, T]], rounds: Mapping[B, B]) -> dict[B, list[T]]:
     """Return the values of blocks by round; blocks without a round are left out.
 
     Args:
@@ -147,7 +147,7 @@ def values_in_rounds(
         sessions: The sessions that were begun.
     """
     rounds = rounds_of_blocks(sessions)
-    gathered = by_round(((each.block, each) for each in values), rounds)
+    gathered = values_by_round(((each.block, each) for each in values), rounds)
     in_rounds = [
         each._replace(block=round_) for round_, of_round in gathered.items() for each in of_round
     ]
@@ -159,7 +159,7 @@ def measured_in_turn(sessions: Sequence[SessionResult]) -> tuple[SessionResult, 
     return tuple(sorted(sessions, key=lambda each: each.goes[0].began))
 
 
-def sooner_than_planned(sessions: Sequence[SessionResult]) -> list[tuple[int, int]]:
+def early_sessions(sessions: Sequence[SessionResult]) -> list[tuple[int, int]]:
     """Return each session that was measured before the planned next one, with both numbers."""
     return [
         (each.number, each.goes[0].planned)
@@ -228,7 +228,7 @@ def _orders(run: RunData) -> list[str]:
 
 def _unplanned_notes(run: RunData) -> list[str]:
     notes = []
-    if sooner := sooner_than_planned(run.sessions):
+    if sooner := early_sessions(run.sessions):
         listed = ", ".join(
             f"session {number} before session {planned}" for number, planned in sooner
         )

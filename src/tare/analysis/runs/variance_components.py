@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from tare.analysis.data.grouping import BlockId
 from tare.analysis.effects.comparison import Comparison
 from tare.analysis.effects.results import Effect
-from tare.analysis.runs.sessions import InSessions, by_round, in_sessions
+from tare.analysis.runs.sessions import InSessions, session_blocks, values_by_round
 from tare.analysis.statistics.logratio import deviation
-from tare.analysis.statistics.meta_analysis import PooledEffect, together
+from tare.analysis.statistics.meta_analysis import PooledEffect, pool
 from tare.events.session_progress import SessionResult
 
 LEAST_BLOCKS = 2
@@ -40,7 +40,7 @@ class OverHosts:
     share: float
 
 
-def over_hosts(comparison: Comparison, hosts: Mapping[int, str]) -> tuple[OverHosts, ...]:
+def effects_over_hosts(comparison: Comparison, hosts: Mapping[int, str]) -> tuple[OverHosts, ...]:
     """Return the effects of a shared run that at least two hosts have.
 
     Args:
@@ -70,7 +70,7 @@ def _effect_over_hosts(
 ) -> OverHosts:
     means = [math.fsum(values) / len(values) for values in logs.values()]
     errors = [deviation(values) / math.sqrt(len(values)) for values in logs.values()]
-    mean = together(means, errors, confidence)
+    mean = pool(means, errors, confidence)
     within = _within(list(logs.values()))
     whole = mean.between**2 + within
     ratios = {host: math.exp(value) for host, value in zip(logs, means, strict=True)}
@@ -87,7 +87,7 @@ def share_between(samples: Sequence[Sequence[float]]) -> float:
     means = [math.fsum(values) / len(values) for values in samples]
     # All groups get the same variance: otherwise two blocks that happen to agree would weigh most.
     errors = [math.sqrt(within / len(values)) for values in samples]
-    between = together(means, errors, 0.95).between
+    between = pool(means, errors, 0.95).between
     whole = between**2 + within
     return between**2 / whole if whole > 0 else 0.0
 
@@ -118,12 +118,12 @@ class OverSessions:
     share: float | None
 
 
-def over_sessions(comparison: Comparison) -> tuple[OverSessions, ...]:
+def effects_over_sessions(comparison: Comparison) -> tuple[OverSessions, ...]:
     """Return the effects of a run in sessions whose arms are of different boots."""
     sessions = comparison.runs[0].sessions if len(comparison.runs) == 1 else ()
     if not sessions:
         return ()
-    known = in_sessions(comparison.runs, {})
+    known = session_blocks(comparison.runs, {})
     return tuple(
         _effect_over_rounds(effect, known, sessions)
         for effect in comparison.effects
@@ -176,6 +176,6 @@ def _share(effect: Effect, known: InSessions) -> float | None:
     over = {(b.run, b.block): b.value for b in effect.arm_summary.blocks}
     under = {(b.run, b.block): b.value for b in effect.baseline_summary.blocks}
     ratios = ((block, math.log(over[block] / under[block])) for block in over if block in under)
-    logs = by_round(ratios, known.rounds)
+    logs = values_by_round(ratios, known.rounds)
     samples = [values for values in logs.values() if len(values) >= LEAST_BLOCKS]
     return share_between(samples) if len(samples) > 1 else None

@@ -19,7 +19,7 @@ from tare.analysis.effects.results import Flag, Interval
 from tare.analysis.series.series_data import Quantile, SeriesKey, SeriesSummary
 from tare.analysis.series.steadiness import steady_flags
 from tare.analysis.statistics.dependence import SharePrecision, share_ends, size_of, size_over_boots
-from tare.analysis.statistics.dip import two_humped
+from tare.analysis.statistics.dip import detect_two_humps
 from tare.analysis.statistics.histogram import Counter, Histogram, coarsened, merge, thin
 from tare.analysis.statistics.pareto import tail_beyond
 from tare.analysis.statistics.tails import median_interval
@@ -311,7 +311,9 @@ def _flags(cells: Sequence[_Cell]) -> list[Flag]:
     timed = [(cell, cell.over_time.mean) for cell in cells if cell.over_time]
     boots = [(cell.entry.run, cell.entry.block) for cell, _ in timed]
     flags = list(steady_flags([thinned(means) for _, means in timed], boots))
-    humps = sum(two_humped(cell.histogram.spread_out(MOST_INTERVALS)).flagged for cell in cells)
+    humps = sum(
+        detect_two_humps(cell.histogram.spread_out(MOST_INTERVALS)).flagged for cell in cells
+    )
     if humps:
         flags.append(Flag("two-humped", f"{humps} of {len(cells)} series have two humps"))
     return flags

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.analysis.statistics.quantiles import between_tails
+from tare.analysis.statistics.quantiles import tail_quantiles
 
 Floats = NDArray[np.float64]
 
@@ -202,11 +202,11 @@ def _ends(
     whole = ~np.isnan(pivots).any(axis=1)
     below, above = np.zeros_like(mean), np.zeros_like(mean)
     if whole.any():
-        below[whole], above[whole] = between_tails(pivots[whole], tail)
+        below[whole], above[whole] = tail_quantiles(pivots[whole], tail)
     for i in np.flatnonzero(~whole):
         usable = pivots[i][~np.isnan(pivots[i])]
         if usable.size:
-            below[i], above[i] = between_tails(usable, tail)
+            below[i], above[i] = tail_quantiles(usable, tail)
     error = spread / math.sqrt(n)
     low, high = mean - above * error, mean - below * error
     return np.minimum(low, mean), np.maximum(high, mean)

@@ -27,7 +27,7 @@ class DipTest(NamedTuple):
     flagged: bool
 
 
-def two_humped(values: ArrayLike, level: float = LEVEL, step: float = 0.0) -> DipTest:
+def detect_two_humps(values: ArrayLike, level: float = LEVEL, step: float = 0.0) -> DipTest:
     """Test whether values have more than one hump.
 
     More than 2000 values are thinned to 2000 evenly spaced quantiles: humps that are too small to

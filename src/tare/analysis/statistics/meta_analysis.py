@@ -151,7 +151,7 @@ def _depth(first: int, second: int, confidence: float) -> int:
     return int(np.searchsorted(chances, (1 - confidence) / 2, side="right"))
 
 
-def together(effects: Sequence[float], errors: Sequence[float], confidence: float) -> PooledEffect:
+def pool(effects: Sequence[float], errors: Sequence[float], confidence: float) -> PooledEffect:
     """Return a random-effects mean of several runs.
 
     The variance between runs is DerSimonian & Laird's (1986), the interval Hartung & Knapp's

@@ -19,7 +19,7 @@ class Adjusted(NamedTuple):
     half_width: float
 
 
-def at_equal_positions(
+def adjust_for_position(
     differences: Sequence[float], later_by: Sequence[float], confidence: float
 ) -> Adjusted | None:
     """Return the intercept of differences over differences of position (least squares).

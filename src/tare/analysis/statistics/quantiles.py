@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-def between_tails(values: Floats, tail: float) -> tuple[Floats, Floats]:
+def tail_quantiles(values: Floats, tail: float) -> tuple[Floats, Floats]:
     """Return the quantiles ``tail`` and ``1 - tail`` over the last axis.
 
     The result equals that of ``numpy.quantile`` to the last digit (linear interpolation: Hyndman &

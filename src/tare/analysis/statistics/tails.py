@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tare.analysis.statistics.logratio import t_quantile
-from tare.analysis.statistics.quantiles import between_tails
+from tare.analysis.statistics.quantiles import tail_quantiles
 
 Floats = NDArray[np.float64]
 
@@ -89,7 +89,7 @@ def boot_level_interval(
     medians = (ordered[below] + ordered[above]) / 2
     # The normal probability beyond the t-quantile.
     tail = math.erfc(t_quantile(confidence, ordered.size - 1) / math.sqrt(2)) / 2
-    low, high = between_tails(medians, tail)
+    low, high = tail_quantiles(medians, tail)
     return float(low), float(high)
 
 

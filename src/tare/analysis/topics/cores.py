@@ -91,7 +91,7 @@ def cores_of(columns: Mapping[str, Column], kept: NDArray[np.bool_]) -> tuple[Co
     )
 
 
-def together(cores: Iterable[Core]) -> dict[str, tuple[float, ...]]:
+def mean_of_cores(cores: Iterable[Core]) -> dict[str, tuple[float, ...]]:
     """Return the mean of CPUs' shares, state by state; empty without CPUs.
 
     Every CPU's time passes alike, so that this is the share of all their time.
@@ -119,7 +119,7 @@ def kept_cpus(placement: Mapping[str, Any]) -> frozenset[int]:
     return frozenset(_numbers(placement.get("cpus")) or _numbers(placement.get("keeps_to")))
 
 
-def apart(
+def split_by_binding(
     cores: Iterable[Core], bound: Collection[int]
 ) -> tuple[tuple[Core, ...], tuple[Core, ...]]:
     """Return the CPUs that machines are bound to, and the others."""

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from tare.analysis.data.rundata import RunData
-from tare.analysis.topics.cores import apart, together
+from tare.analysis.topics.cores import mean_of_cores, split_by_binding
 from tare.analysis.topics.monitoring import CounterTrack, Monitor, Phase, monitors
 from tare.events.cell_facts import JobFacts
 from tare.events.results import CellResult
@@ -174,8 +174,8 @@ def _share_of_own_cpus(track: CounterTrack, cpus: frozenset[int]) -> CounterTrac
 
     A process of the host sees counters of all the host's CPUs, and may use only a few of them.
     """
-    mine, _ = apart(track.cores, cpus)
-    own = {f"cpu-{state}": values for state, values in together(mine).items()}
+    mine, _ = split_by_binding(track.cores, cpus)
+    own = {f"cpu-{state}": values for state, values in mean_of_cores(mine).items()}
     return replace(track, values={**track.values, **own})
 
 

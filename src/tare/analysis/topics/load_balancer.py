@@ -22,7 +22,7 @@ from tare.analysis.topics.proxied_cells import (
     Against,
     ProxiedCell,
     Proxys,
-    against,
+    compare_within_blocks,
     geometric,
     haproxys_own,
     mean,
@@ -188,7 +188,7 @@ class Throughput:
         return max(busy, key=lambda each: each.share, default=None)
 
 
-def through(
+def throughputs(
     runs: Sequence[RunData], arms: Sequence[str], baseline: str, confidence: float
 ) -> tuple[Throughput, ...]:
     """Return what each arm let through, by size.
@@ -232,8 +232,8 @@ def through(
             through_arm = _throughput_of(of, usable, losses[scenario, workload, size, arm])
             through_arm = replace(
                 through_arm,
-                cpu=against(members, others, ProxiedCell.cost, confidence),
-                latency=against(members, others, ProxiedCell.latency, confidence),
+                cpu=compare_within_blocks(members, others, ProxiedCell.cost, confidence),
+                latency=compare_within_blocks(members, others, ProxiedCell.latency, confidence),
                 family=families.get(arm, ""),
                 kind=members[0].cell.workload,
                 parameters=members[0].cell.parameters,

@@ -16,13 +16,13 @@ from tare.analysis.data.rundata import RunData
 from tare.analysis.data.series_file import read_series
 from tare.analysis.topics.cores import (
     Core,
-    apart,
     bound_cpus,
     cores_of,
     grown,
     kept_cpus,
+    mean_of_cores,
     shares,
-    together,
+    split_by_binding,
 )
 from tare.events.cell_facts import CellFacts
 from tare.events.parts import ARMS_HOST as ARMS_HOST
@@ -217,13 +217,13 @@ def _monitor(
 
 def _grouped(track: CounterTrack, bound: frozenset[int]) -> CounterTrack:
     """Return a host's track with the CPUs that machines are bound to apart from the others."""
-    mine, others = apart(track.cores, bound)
+    mine, others = split_by_binding(track.cores, bound)
     if not is_host(track.role) or not mine or not others:
         return track
     groups = {
         f"{group}-{state}": values
         for group, cores in (("bound", mine), ("others", others))
-        for state, values in together(cores).items()
+        for state, values in mean_of_cores(cores).items()
     }
     return replace(track, values={**track.values, **groups})
 

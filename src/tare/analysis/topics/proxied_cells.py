@@ -151,7 +151,7 @@ def mean(values: Iterable[Any]) -> float | None:
     return statistics.fmean(known) if known else None
 
 
-def against(
+def compare_within_blocks(
     cells: Sequence[ProxiedCell],
     others: Sequence[ProxiedCell],
     value: Callable[[ProxiedCell], float | None],

@@ -16,7 +16,7 @@ from typing import Any
 import asyncssh
 
 from tare.errors import InputError, TareError
-from tare.hosts.ssh.login_faults import not_let_on, not_reached, on_the_way
+from tare.hosts.ssh.login_faults import forwarding_refused, jump_host_fault, login_fault
 from tare.hosts.ssh.options import NO_AGENT, SshOptions
 from tare.hosts.ssh.shell import run_script
 
@@ -45,7 +45,7 @@ async def log_in(options: SshOptions) -> asyncssh.SSHClientConnection:
             if last is not None:
                 last.abort()
             if isinstance(error, TareError) and hop is not options:
-                raise on_the_way(error, options) from error
+                raise jump_host_fault(error, options) from error
             raise
         if last is not None:
             # It ends with the connection that uses it.
@@ -102,9 +102,9 @@ async def _log_in(
     except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
         raise InputError(f"the key {options.key} cannot be used: {error}") from error
     except asyncssh.ChannelOpenError as error:
-        raise not_let_on(error, options, before or options) from error
+        raise forwarding_refused(error, options, before or options) from error
     except (OSError, asyncssh.Error) as error:
-        raise not_reached(error, options, await _last_words(proxy)) from error
+        raise login_fault(error, options, await _last_words(proxy)) from error
 
 
 def _proxy(

@@ -17,12 +17,12 @@ from tare.hosts.address_pair import AddressPair
 from tare.hosts.contract import Completed, Host, Process
 from tare.hosts.leaving import Leaving
 from tare.hosts.ssh.options import SshOptions
-from tare.hosts.ssh.session import HostSession, SessionOpener, again
+from tare.hosts.ssh.session import HostSession, SessionOpener, copy_fault
 from tare.hosts.ssh.streams import Incoming, Outgoing
 from tare.hosts.ssh.wire import SessionEnded
 from tare.hosts.topology import (
     ask_kernel,
-    now_usable,
+    currently_usable,
     read_topology,
     show_topology,
     show_usable,
@@ -148,7 +148,7 @@ class SshHost(Host):
         """Return the CPUs that a session may use now; see :class:`tare.hosts.contract.Host`."""
         session = await self._connected()
         shown = await self._run(session, show_usable(), None, None)
-        return now_usable(await self._with_granted(session, shown), self.topology())
+        return currently_usable(await self._with_granted(session, shown), self.topology())
 
     @property
     def agent(self) -> Path:
@@ -361,7 +361,7 @@ def _named(error: OSError, path: str | Path) -> OSError:
 
 def _fault(session: HostSession, error: OSError) -> Exception:
     """Return why the host was lost, or ``error`` itself if it was not."""
-    return again(session.fault) if session.fault is not None else error
+    return copy_fault(session.fault) if session.fault is not None else error
 
 
 KILLED_S = 60.0

@@ -15,14 +15,14 @@ PROHIBITED = 1
 """An SSH server's answer if it may not open a channel (RFC 4254, 5.1)."""
 
 
-def on_the_way(error: TareError, target: SshOptions) -> TareError:
+def jump_host_fault(error: TareError, target: SshOptions) -> TareError:
     """Return the fault of a computer on the way, extended by the target."""
     extended = copy.copy(error)
     extended.message = f"on the way to {target.place}: {error.message}"
     return extended
 
 
-def not_let_on(
+def forwarding_refused(
     error: asyncssh.ChannelOpenError, options: SshOptions, before: SshOptions
 ) -> TareError:
     """Return why a computer on the way does not connect to the next one.
@@ -44,7 +44,7 @@ def not_let_on(
     )
 
 
-def not_reached(error: Exception, options: SshOptions, words: str = "") -> TareError:
+def login_fault(error: Exception, options: SshOptions, words: str = "") -> TareError:
     """Return why a login failed, from the error that ended it.
 
     Args:

@@ -143,7 +143,7 @@ class HostSession:
     def begin(self, op: str, **fields: Any) -> tuple[int, asyncio.Future[dict[str, Any]]]:
         """Send a request; return its id, and the future of its answer."""
         if self.fault is not None:
-            raise again(self.fault)
+            raise copy_fault(self.fault)
         number = self._next_id()
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         answer.add_done_callback(lambda _: self._answers.pop(number, None))
@@ -178,7 +178,7 @@ class HostSession:
             self._fail(fault)
             if self._task is not None:
                 self._task.cancel()
-        raise again(fault)
+        raise copy_fault(fault)
 
     async def heard(self, what: asyncio.Future[Any], limit_s: float) -> bool:
         """Wait for something from the host; return whether it came.
@@ -276,10 +276,10 @@ class HostSession:
         self._link.cut()
         for answer in list(self._answers.values()):
             with contextlib.suppress(asyncio.InvalidStateError):
-                answer.set_exception(again(fault))
+                answer.set_exception(copy_fault(fault))
         for ended in self._exits.values():
             with contextlib.suppress(asyncio.InvalidStateError):
-                ended.set_exception(again(fault))
+                ended.set_exception(copy_fault(fault))
         broken = ConnectionResetError(errno.ECONNRESET, fault.message)
         for incoming in self._incoming.values():
             incoming.fail(broken)
@@ -289,7 +289,7 @@ class HostSession:
         self._outgoing.clear()
 
 
-def again(fault: Fault) -> Fault:
+def copy_fault(fault: Fault) -> Fault:
     """Return a copy of a fault: each raise of the same object would extend its traceback."""
     if isinstance(fault, MachineFault):
         return type(fault)(fault.message, fault.hint, transient=fault.transient)
@@ -339,7 +339,7 @@ class SessionOpener:
                 f"{self._name} is lost, and is not tried again because Tare is ending"
             )
         if self._fault is not None and time.monotonic() < self._rests_until:
-            raise again(self._fault)
+            raise copy_fault(self._fault)
         session, began = self._make(), time.monotonic()
         try:
             async with asyncio.timeout(None) as self._limit:

@@ -171,7 +171,7 @@ def _next_page(source: int) -> bytes:
         return b""
 
 
-async def far_pages(host: Host, path: Path) -> Sequence[bytes]:
+async def remote_pages(host: Host, path: Path) -> Sequence[bytes]:
     """Return the pages of a buffer on another host, and remove them from it.
 
     Raises:

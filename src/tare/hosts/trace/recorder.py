@@ -22,11 +22,11 @@ from tare.hosts.ledger.ledger import Ledger
 from tare.hosts.trace.drain import Drain
 from tare.hosts.trace.pages import (
     Format,
-    far_pages,
     local_pages,
     page_events,
     parse_data_offset,
     parse_format,
+    remote_pages,
 )
 from tare.hosts.trace.tracefs import NoTracing, traced
 
@@ -309,7 +309,7 @@ class HostRecorder:
         if self._host.local:
             await asyncio.to_thread(self._take_pages, local_pages(path), cpu)
         else:
-            data = await far_pages(self._host, path)
+            data = await remote_pages(self._host, path)
             await asyncio.to_thread(self._take_pages, data, cpu)
 
     def _take_pages(self, pages: Iterable[bytes], cpu: int) -> None:
@@ -333,7 +333,7 @@ def cpu_mask(cpus: Sequence[int]) -> str:
     return ",".join(reversed(groups))
 
 
-def how_left(prev_state: int) -> SwitchReason:
+def switch_reason(prev_state: int) -> SwitchReason:
     """Return how a thread left its CPU, from ``sched_switch``'s field ``prev_state``."""
     if prev_state & _STOPPED:
         return SwitchReason.STOPPED
@@ -355,7 +355,7 @@ def _taker(event: str, layout: Format) -> _Take:
             for thread, name in ((now, comm), (before, prev_comm)):
                 if thread not in taken.comms:
                     taken.comms[thread] = name.text(page, start)
-            left = how_left(state.number(page, start))
+            left = switch_reason(state.number(page, start))
             taken.rows.append((time_ns, cpu, HostEvent.SWITCH, now, before, left))
 
         return switch

@@ -88,11 +88,11 @@ def find_drivers(tree: ModuleTree, version: str) -> Drivers:
             "leave --kernel out: Debian's full kernel has them all",
         )
     try:
-        named = tree.in_load_order((*required, *OPTIONAL))
+        named = tree.sort_by_dependency((*required, *OPTIONAL))
         # A module may ask for another one without depending on it.
         wished = [name for module in named for name in _soft_dependencies(module)]
-        modules = tree.in_load_order((*wished, *required, *OPTIONAL))
-        return Drivers(modules, tree.in_load_order(ALWAYS))
+        modules = tree.sort_by_dependency((*wished, *required, *OPTIONAL))
+        return Drivers(modules, tree.sort_by_dependency(ALWAYS))
     except NotExtractable as error:
         raise InputError(f"a module of the kernel {version} cannot be used: {error}") from error
 

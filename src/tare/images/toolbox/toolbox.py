@@ -264,7 +264,7 @@ async def make_image(host: Host, tools: Path, tree: Path, image: Path) -> None:
         raise InputError("the toolbox has no dynamic loader", "tare image build")
     made = await host.run(
         [
-            str(trees.inside(tools, f"/{loaders[0].relative_to(tools)}")),
+            str(trees.resolve_inside(tools, f"/{loaders[0].relative_to(tools)}")),
             *("--library-path", ":".join(map(str, libraries))),
             str(tools / "usr/bin/mkfs.erofs"),
             *("-T", "0", "--all-root", "-x", "-1", "-U", VOLUME_UUID),

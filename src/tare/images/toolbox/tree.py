@@ -176,7 +176,7 @@ def require_programs(tree: Path, kind: Kind) -> None:
         InputError: One is missing; the message names its package.
     """
     for name, program in PROGRAMS[kind].items():
-        file = inside(tree, program.path)
+        file = resolve_inside(tree, program.path)
         if not file.is_file() or not file.stat().st_mode & stat.S_IXUSR:
             raise InputError(
                 f"the toolbox has no program {name} ({program.path}) after unpacking the package "
@@ -185,7 +185,7 @@ def require_programs(tree: Path, kind: Kind) -> None:
             )
 
 
-def inside(tree: Path, path: str) -> Path:
+def resolve_inside(tree: Path, path: str) -> Path:
     """Return the file that ``path`` names where ``tree`` is the root: links are followed in it."""
     current = tree
     waiting = [part for part in path.split("/") if part]

@@ -228,7 +228,7 @@ class HypervVm(VirtualMachine):
             found.append(f"its memory is {memory} bytes")
         if vm.text("CheckpointType") not in ("", "Disabled"):
             found.append(f"checkpoints were allowed: {vm.text('CheckpointType')}")
-        if born is not None and self._born is not None and apart(born, self._born):
+        if born is not None and self._born is not None and is_apart(born, self._born):
             found.append("it was restarted")
         return tuple(found)
 
@@ -260,7 +260,7 @@ def _birth(vm: PsObject, asked: float) -> tuple[float, float] | None:
     return None if uptime is None else (asked - uptime, time.monotonic() - uptime)
 
 
-def apart(one: tuple[float, float], other: tuple[float, float]) -> bool:
+def is_apart(one: tuple[float, float], other: tuple[float, float]) -> bool:
     """Return whether two intervals (s) are more than :data:`JITTER_S` apart."""
     return one[0] > other[1] + JITTER_S or other[0] > one[1] + JITTER_S
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from tare.platforms.imported.cpu_tuning import OWN_CPU
 from tare.platforms.imported.model import Description
 from tare.platforms.imported.notes import shown
-from tare.platforms.imported.parsing import cpu_set, fraction, whole
+from tare.platforms.imported.parsing import cpu_set, fraction, parse_whole_number
 
 PROGRAM = re.compile(
     r"(?:^|/)\.?(?:qemu-system-(?P<arch>[a-z0-9_]+?)(?:-(?:spice|wrapped|unstable))?"
@@ -306,7 +306,7 @@ def _take_unknown(
     found.leave(f"started by {' '.join([name, *(option for option, _ in options), *operands])}")
 
 
-def all_threads_on(found: Description, words: str, cpus: str) -> None:
+def bind_all_threads(found: Description, words: str, cpus: str) -> None:
     """Take that all threads of QEMU's run on some CPUs.
 
     Args:
@@ -328,7 +328,7 @@ def _taskset(
     listed = any(each in ("--cpu-list",) or "c" in each.lstrip("-")[:3] for each in names)
     if not listed:
         cpus = ",".join(map(str, _cpus_of_mask(cpus)))
-    all_threads_on(found, f"vCPUs on CPUs {cpus or 'of no mask'}", cpus)
+    bind_all_threads(found, f"vCPUs on CPUs {cpus or 'of no mask'}", cpus)
 
 
 def _cpus_of_mask(mask: str) -> list[int]:
@@ -350,7 +350,7 @@ def _chrt(
     }
     chosen = [policies[option] for option, _ in options if option in policies]
     unknown = [option for option, _ in options if option in ("-r", "--rr", "-i", "-d", "--idle")]
-    priority = whole(operands[0] if operands else "")
+    priority = parse_whole_number(operands[0] if operands else "")
     if unknown or not chosen:
         found.leave(f"chrt {words} {priority}", "Tare supports `batch`, `fifo` and `other`")
     elif chosen[0] == "fifo":
@@ -368,7 +368,7 @@ def _numactl(
         if option in ("-m", "--membind"):
             found.bind_memory(value)
         elif option in ("-C", "--physcpubind"):
-            all_threads_on(found, f"vCPUs on CPUs {value}", value)
+            bind_all_threads(found, f"vCPUs on CPUs {value}", value)
         else:
             found.leave(f"numactl {option} {value}".rstrip())
 
@@ -379,7 +379,7 @@ def _nice(
     nice = "10"
     for option, value in options:
         nice = value or option.removeprefix("-").removeprefix("n")
-    number = whole(nice.lstrip("+-"))
+    number = parse_whole_number(nice.lstrip("+-"))
     if number is None or number > 20:
         found.leave(f"nice {nice}", "it is not a nice value")
         return
@@ -405,12 +405,12 @@ def _property(found: Description, text: str) -> None:
     cap = fraction(value.removesuffix("%"))
     if name == "CPUQuota" and value.endswith("%") and cap:
         found.schedule(cap=cap / 100)
-    elif name == "CPUWeight" and (weight := whole(value)) and weight <= 10_000:
+    elif name == "CPUWeight" and (weight := parse_whole_number(value)) and weight <= 10_000:
         found.schedule(weight=weight)
     elif name == "Nice":
         _nice(found, "nice", [("-n", value)], ())
     elif name in ("AllowedCPUs", "CPUAffinity"):
-        all_threads_on(found, f"vCPUs on CPUs {value}", value.replace(" ", ","))
+        bind_all_threads(found, f"vCPUs on CPUs {value}", value.replace(" ", ","))
     elif name == "AllowedMemoryNodes":
         found.bind_memory(value)
     else:

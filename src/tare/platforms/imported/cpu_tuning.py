@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 from tare.platforms.imported.model import Description
 from tare.platforms.imported.notes import Node
-from tare.platforms.imported.parsing import MOST_CPUS, cpu_set, whole
+from tare.platforms.imported.parsing import MOST_CPUS, cpu_set, parse_whole_number
 from tare.platforms.scheduling import DEFAULT_PERIOD_S
 from tare.units import format_duration
 
@@ -91,7 +91,7 @@ def _vcpus(found: Description, tune: Node, anywhere: str | None) -> None:
         what = f"vCPU {number} on CPU{'s' if len(cpu_set(cpus) or ()) != 1 else ''} {cpus}"
         if cpu_set(cpus) is None:
             found.leave(what, NO_LIST)
-        elif (whole(number) or 0) >= (found.vcpus or 1):
+        elif (parse_whole_number(number) or 0) >= (found.vcpus or 1):
             found.leave(what, "there is no such vCPU")
         else:
             found.leave(what, "Tare chooses which it is" if found.pinned else OWN_CPU)
@@ -159,7 +159,7 @@ def _import_policy(found: Description, policy: str, given: str) -> None:
     if policy == "batch":
         found.schedule(policy=policy)
     elif policy == "fifo":
-        priority = whole(given) or 1
+        priority = parse_whole_number(given) or 1
         found.schedule(policy=policy, priority=min(priority, MOST_PRIORITY))
         if priority > MOST_PRIORITY:
             found.leave(f"priority {priority} of the vCPUs", f"{MOST_PRIORITY} is taken")
@@ -169,7 +169,7 @@ def _import_policy(found: Description, policy: str, given: str) -> None:
 
 def _share(found: Description, tune: Node) -> None:
     if (shares := _text(tune, "shares")) is not None:
-        weigh(found, f"<cputune> shares {shares}", whole(shares))
+        weigh(found, f"<cputune> shares {shares}", parse_whole_number(shares))
 
 
 def _limit(found: Description, tune: Node) -> None:
@@ -202,8 +202,8 @@ def _capped(quota: int, period: int, times: int) -> dict[str, float | str]:
 def _quota(found: Description, tune: Node, prefix: str) -> tuple[int, int] | None:
     """Return quota and period in microseconds; None if there is no limit."""
     given = _text(tune, f"{prefix}quota") or ""
-    quota = whole(given)
-    period = whole(_text(tune, f"{prefix}period") or str(PERIOD_US)) or PERIOD_US
+    quota = parse_whole_number(given)
+    period = parse_whole_number(_text(tune, f"{prefix}period") or str(PERIOD_US)) or PERIOD_US
     if not given or given.startswith("-") or quota == 0:
         return None
     if quota is None or quota < LEAST_US or not LEAST_US <= period <= MOST_PERIOD_US:

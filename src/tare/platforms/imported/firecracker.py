@@ -10,7 +10,7 @@ from typing import Any
 
 from tare.platforms.imported.model import BOOTS, Description, Disk
 from tare.platforms.imported.notes import Values
-from tare.platforms.imported.parsing import bytes_of, leaves, whole
+from tare.platforms.imported.parsing import bytes_of, leaves, parse_whole_number
 
 PARTS = frozenset({"machine-config", "boot-source", "drives", "network-interfaces"})
 _ASIDE = ("logger", "metrics", "mmds-config", "vsock", "entropy", "serial", "boot-source")
@@ -37,7 +37,7 @@ def read_firecracker(value: Mapping[str, Any]) -> Description:
     found = Description(described=True)
     found.leave("Firecracker itself", "QEMU's mainboard `microvm` with KVM comes nearest")
     found.options |= {"accelerator": "kvm", "machine": "microvm"}
-    found.vcpus = whole(values.get("machine-config.vcpu_count", "1")) or 1
+    found.vcpus = parse_whole_number(values.get("machine-config.vcpu_count", "1")) or 1
     # Its defaults: one vCPU, 128 MiB, no threads of a core.
     found.memory = bytes_of(values.get("machine-config.mem_size_mib", "128"), 1 << 20)
     if values.get("machine-config.smt", "off") == "on":

@@ -13,7 +13,7 @@ import yaml
 
 from tare.platforms.imported.model import BOOTS, FIRMWARE, Description, Disk
 from tare.platforms.imported.notes import Values
-from tare.platforms.imported.parsing import bytes_of, fraction, leaves, whole
+from tare.platforms.imported.parsing import bytes_of, fraction, leaves, parse_whole_number
 from tare.platforms.imported.processor import take_model
 
 KINDS = frozenset({"VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceReplicaSet"})
@@ -231,7 +231,10 @@ def _features(values: Values) -> list[str]:
             continue
         name = parts[3]
         if name == "spinlocks":
-            if parts[4:] == ["spinlocks"] and (retries := whole(values[key])) is not None:
+            if (
+                parts[4:] == ["spinlocks"]
+                and (retries := parse_whole_number(values[key])) is not None
+            ):
                 flags.append(f"hv-spinlocks={retries:#x}")
             values.skip(key)
         elif name in _HYPERV and parts[4:] in ([], ["enabled"]):
@@ -272,7 +275,11 @@ def _disks(found: Description, values: Values) -> None:
             found.set_aside(f"disk {name} ({volume})")
             continue
         disk = Disk(
-            bus, cache, aio, sizes.get(name), boot=whole(values.get(f"{part}.bootOrder", ""))
+            bus,
+            cache,
+            aio,
+            sizes.get(name),
+            boot=parse_whole_number(values.get(f"{part}.bootOrder", "")),
         )
         if f"{part}.cache" not in values:
             disk.leave("how the disk is cached is not given", "KubeVirt takes `none` where it can")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tare.platforms.imported.model import CACHE_OF_QEMU, Description, Disk
 from tare.platforms.imported.notes import Node
-from tare.platforms.imported.parsing import UNITS, bytes_of, whole
+from tare.platforms.imported.parsing import UNITS, bytes_of, parse_whole_number
 
 ASIDE = frozenset(
     f"devices/{name}"
@@ -83,7 +83,7 @@ def _controller(found: Description, controller: Node) -> None:
     if not model.startswith("virtio"):
         found.leave(f"disk controller {model}", "virtio-scsi is taken")
         return
-    queues = whole(controller.value("driver", "queues"))
+    queues = parse_whole_number(controller.value("driver", "queues"))
     threads = controller.all("driver/iothreads/iothread")
     if len(threads) > 1:
         found.leave(f"{len(threads)} I/O threads of virtio-scsi", "Tare's disk has one")
@@ -105,7 +105,7 @@ def _interface(found: Description, interface: Node) -> None:
     model = interface.value("model", "type", "rtl8139")
     # All names of virtio's are one to Tare.
     model = "virtio" if model.startswith("virtio") else model
-    queues = whole(interface.value("driver", "queues"))
+    queues = parse_whole_number(interface.value("driver", "queues"))
     if not found.add_nic(model, queues):
         interface.take()
         return
@@ -145,8 +145,8 @@ def _disk(found: Description, each: Node, scsi_thread: str) -> None:
     cache = each.value("driver", "cache", "default")
     disk = Disk(bus, CACHE_OF_QEMU if cache == "default" else cache, each.value("driver", "io"))
     found.add_disk(disk)
-    disk.boot = whole(each.value("boot", "order"))
-    disk.queues = whole(each.value("driver", "queues"))
+    disk.boot = parse_whole_number(each.value("boot", "order"))
+    disk.queues = parse_whole_number(each.value("driver", "queues"))
     _thread(disk, each, scsi_thread)
     _holder(disk, each)
     for driver in each.all("driver"):

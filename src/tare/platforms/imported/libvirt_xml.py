@@ -10,7 +10,7 @@ from tare.platforms.imported.libvirt_devices import WHY as DEVICES_WHY
 from tare.platforms.imported.libvirt_devices import read_devices
 from tare.platforms.imported.model import BOOTS, FIRMWARE, Description
 from tare.platforms.imported.notes import Node
-from tare.platforms.imported.parsing import UNITS, bytes_of, whole
+from tare.platforms.imported.parsing import UNITS, bytes_of, parse_whole_number
 from tare.platforms.imported.processor import CPU_OF_QEMU, take_model
 
 ASIDE = DEVICES_ASIDE | {
@@ -103,8 +103,8 @@ def _balloon(found: Description, part: Node) -> None:
 
 
 def _vcpu(found: Description, part: Node) -> None:
-    most = whole(part.text)
-    found.vcpus = whole(part.get("current")) or most
+    most = parse_whole_number(part.text)
+    found.vcpus = parse_whole_number(part.get("current")) or most
     if most is not None and found.vcpus is not None and most > found.vcpus:
         found.leave(f"vCPUs that may be added, up to {most}", "Tare uses the available ones")
 
@@ -189,7 +189,7 @@ def _processor(found: Description, root: Node) -> None:
 
 def _topology(found: Description, topology: Node) -> None:
     for name in ("sockets", "dies", "clusters", "cores", "threads"):
-        number = whole(topology.get(name, "1"))
+        number = parse_whole_number(topology.get(name, "1"))
         if name != "cores" and number not in (None, 1):
             what = "threads of a core" if name == "threads" else f"<topology> {name}={number}"
             found.leave(what, "each vCPU is a separate core")
@@ -268,7 +268,7 @@ def _hyperv(part: Node) -> list[str]:
     flags = []
     for each in part.parts:
         if each.tag == "spinlocks":
-            retries = whole(each.get("retries", "4095"))
+            retries = parse_whole_number(each.get("retries", "4095"))
             if each.get("state", _ON) == _ON and retries is not None:
                 flags.append(f"hv-spinlocks={retries:#x}")
         elif each.tag == "vendor_id":

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from tare.platforms.imported.notes import ImportNotes, Values
-from tare.platforms.imported.parsing import whole
+from tare.platforms.imported.parsing import parse_whole_number
 from tare.platforms.qemu.disk_options import DiskOptions
 from tare.platforms.qemu.options import QemuOptions
 
@@ -204,7 +204,7 @@ class Description:
     def bind_memory(self, nodes: str) -> None:
         """Take the NUMA nodes that the memory comes from, as a list such as ``0`` or ``0-1``."""
         self._nodes.setdefault(nodes)
-        node = whole(nodes)
+        node = parse_whole_number(nodes)
         if node is not None and len(self._nodes) == 1:
             self.options["numa_node"] = node
         else:

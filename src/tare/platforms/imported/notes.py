@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping, 
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tare.platforms.imported.parsing import whole
+from tare.platforms.imported.parsing import parse_whole_number
 
 LONGEST_NOTE = 200
 _UNPRINTABLE = re.compile(r"[^ -~]+")
@@ -151,7 +151,7 @@ class Values(Mapping[str, str]):
     def count(self, place: str) -> int:
         """Return the length of a list whose items' names begin with ``PLACE.NUMBER``."""
         numbers = (
-            whole(name.removeprefix(f"{place}.").partition(".")[0])
+            parse_whole_number(name.removeprefix(f"{place}.").partition(".")[0])
             for name in self._values
             if name.startswith(f"{place}.")
         )

@@ -6,7 +6,7 @@ import re
 
 from tare.platforms.imported.model import BOOTS, FIRMWARE, Description, Disk
 from tare.platforms.imported.notes import Node
-from tare.platforms.imported.parsing import bytes_of, whole
+from tare.platforms.imported.parsing import bytes_of, parse_whole_number
 
 CPU, MEMORY, IDE, SCSI, NIC, SATA = "3", "4", "5", "6", "10", "20"
 DISKS = frozenset({"17", "19", "31", "32"})
@@ -109,8 +109,8 @@ def _item(
     quantity = item.get("VirtualQuantity")
     read = {"VirtualQuantity"}
     if kind == CPU:
-        found.vcpus = whole(quantity)
-        if whole(item.get("CoresPerSocket", "1")) not in (None, 1):
+        found.vcpus = parse_whole_number(quantity)
+        if parse_whole_number(item.get("CoresPerSocket", "1")) not in (None, 1):
             read.add("CoresPerSocket")
             found.leave(f"CoresPerSocket {item['CoresPerSocket']}", "all vCPUs are in one socket")
     elif kind == MEMORY:

@@ -29,7 +29,7 @@ _FRACTION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _CPUS = re.compile(r"(?P<out>\^?)(?P<first>[0-9]{1,5})(?:-(?P<last>[0-9]{1,5}))?")
 
 
-def whole(text: str | None) -> int | None:
+def parse_whole_number(text: str | None) -> int | None:
     """Return a whole number from 0 on; None if the text is none, or beyond all bounds."""
     text = (text or "").strip()
     if not _WHOLE.fullmatch(text) or int(text) > MOST:
@@ -39,7 +39,7 @@ def whole(text: str | None) -> int | None:
 
 def bytes_of(text: str | None, unit: int | None) -> int | None:
     """Return a number of units in bytes; None where either is none."""
-    number = whole(text)
+    number = parse_whole_number(text)
     if number is None or unit is None or number * unit > MOST:
         return None
     return number * unit

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tare.platforms.imported.model import Description
-from tare.platforms.imported.parsing import whole
+from tare.platforms.imported.parsing import parse_whole_number
 from tare.platforms.qemu.enlightenments import HYPERV_FLAGS, KVM_FLAGS, USUAL_HYPERV
 
 CPU_OF_QEMU = "qemu64"
@@ -119,7 +119,7 @@ def _number(text: str) -> int | None:
             return int(text, 16)
         except ValueError:
             return None
-    return whole(text)
+    return parse_whole_number(text)
 
 
 def _take_hypervisor(found: Description, flags: dict[str, bool], *, kvm: bool) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tare.platforms.imported.command_line import all_threads_on
+from tare.platforms.imported.command_line import bind_all_threads
 from tare.platforms.imported.cpu_tuning import weigh
 from tare.platforms.imported.model import FIRMWARE, Description, Disk
 from tare.platforms.imported.notes import Values, shown
-from tare.platforms.imported.parsing import bytes_of, cpu_set, fraction, whole
+from tare.platforms.imported.parsing import bytes_of, cpu_set, fraction, parse_whole_number
 from tare.platforms.imported.processor import take_model
 from tare.platforms.imported.qemu_disks import pairs
 
@@ -129,8 +129,8 @@ def _size_of(found: Description, values: Values) -> None:
     found.memory = bytes_of(memory.get("current", ""), 1 << 20)
     found.close(memory)
     # `smp` is the older word for all of them.
-    cores = whole(values.get("cores", "1")) or 1
-    sockets = whole(values.get("sockets", values.get("smp", "1"))) or 1
+    cores = parse_whole_number(values.get("cores", "1")) or 1
+    sockets = parse_whole_number(values.get("sockets", values.get("smp", "1"))) or 1
     found.vcpus = cores * sockets
     if sockets > 1:
         found.leave(f"sockets: {sockets}", "each vCPU is a separate core, in one socket")
@@ -158,9 +158,9 @@ def _tuning(found: Description, values: Values) -> None:
     elif limit > 0:
         found.schedule(cap=limit)
     if units := values.get("cpuunits", ""):
-        weigh(found, f"cpuunits {units}", whole(units))
+        weigh(found, f"cpuunits {units}", parse_whole_number(units))
     if affinity := values.get("affinity", ""):
-        all_threads_on(found, f"vCPUs on CPUs {affinity}", affinity)
+        bind_all_threads(found, f"vCPUs on CPUs {affinity}", affinity)
         found.carry("affinity" if cpu_set(affinity) else "")
 
 
@@ -189,7 +189,7 @@ def _part(found: Description, key: str, values: Values, order: Mapping[str, int]
 def _interface(found: Description, values: Values, *, other_processor: bool) -> None:
     first_pair = next(iter(values.items()), ("", ""))
     model = first_pair[1] if first_pair[0] == "model" else first_pair[0]
-    queues = whole(values.get("queues", ""))
+    queues = parse_whole_number(values.get("queues", ""))
     bridge = values.get("bridge", "")
     values.skip(model, "model", "macaddr", "bridge")
     if not found.add_nic(model, queues):
@@ -234,7 +234,7 @@ def _disk(found: Description, key: str, bus: str, values: Values, order: Mapping
         )
     _volume(disk, volume, values.get("format", ""))
     disk.thread = "own" if values.get("iothread", "") == "1" else ""
-    disk.queues = whole(values.get("queues", ""))
+    disk.queues = parse_whole_number(values.get("queues", ""))
     for name in values.read:
         found.carry(f"disk {name}")
     for name, value in values.rest():
@@ -365,7 +365,7 @@ def take_processor_of_proxmox(found: Description, values: Values) -> None:
 def windows_version(ostype: str) -> int:
     """Return the Windows version of a guest's `ostype`; 0 for another system."""
     found = _WINDOWS.fullmatch(ostype)
-    return (whole(found[1]) or 0) if found else _OLD_WINDOWS.get(ostype, 0)
+    return (parse_whole_number(found[1]) or 0) if found else _OLD_WINDOWS.get(ostype, 0)
 
 
 def _added(model: str, values: Values, *, kvm: bool) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from tare.platforms.imported.model import CACHE_OF_QEMU, FIRMWARE, Description, Disk
 from tare.platforms.imported.notes import Values, shown
-from tare.platforms.imported.parsing import whole
+from tare.platforms.imported.parsing import parse_whole_number
 
 OTHERS = frozenset({"floppy", "sd", "mtd"})
 """What ``-drive if=`` attaches and is not a disk."""
@@ -171,7 +171,7 @@ def add_device(found: Description, kind: str, device: Values, nodes: Nodes) -> N
     """
     disk = add_disk(found, DISKS[kind], nodes.get(device.get("drive", ""), {}), device, nodes)
     queues = device.get("num-queues", device.get("max_ioqpairs", ""))
-    disk.queues = whole(queues)
+    disk.queues = parse_whole_number(queues)
     disk.thread = device.get("iothread", "")
     mapped = [name for name in device if re.fullmatch(r"iothread-vq-mapping\.\d+\.iothread", name)]
     for name in [each for each in device if each.startswith("iothread-vq-mapping.")]:
@@ -193,7 +193,7 @@ def add_device(found: Description, kind: str, device: Values, nodes: Nodes) -> N
 
 def add_controller(found: Description, values: Values) -> None:
     """Take a controller of virtio-scsi, which has the queues and the thread of its disks."""
-    queues = whole(values.get("num_queues", values.get("num-queues", "")))
+    queues = parse_whole_number(values.get("num_queues", values.get("num-queues", "")))
     values.skip("driver")
     thread = values.get("iothread", "")
     mapped = [name for name in values if re.fullmatch(r"iothread-vq-mapping\.\d+\.iothread", name)]
@@ -218,7 +218,7 @@ def add_disk(
     """
     backend = Backend(values, nodes)
     disk = Disk(bus, _cache(backend, device), backend.get("aio"))
-    disk.boot = whole(device.get("bootindex", ""))
+    disk.boot = parse_whole_number(device.get("bootindex", ""))
     found.add_disk(disk)
     file, holder = backend.file, backend.holder
     # Where no format is given QEMU looks for it in the file, which is not at hand.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tare.platforms.imported.command_line import find_line, take_wrappers, without_shell
 from tare.platforms.imported.model import BOOTS, FIRMWARE, Description
 from tare.platforms.imported.notes import Values, shown
-from tare.platforms.imported.parsing import bytes_of, whole
+from tare.platforms.imported.parsing import bytes_of, parse_whole_number
 from tare.platforms.imported.processor import take_processor
 from tare.platforms.imported.qemu_disks import (
     CONTROLLER,
@@ -284,7 +284,7 @@ def _interface(found: Description, kind: str, values: Values, gathered: _Gathere
 
 def _card(found: Description, kind: str, netdev: Values, *, several: bool = False) -> bool:
     """Take a network card, and what it is connected to; return whether it is the first."""
-    queues, way = whole(netdev.get("queues", "")), netdev.get("type", "")
+    queues, way = parse_whole_number(netdev.get("queues", "")), netdev.get("type", "")
     vhost = netdev.get("vhost", "")
     netdev.skip("id", "model")
     if not found.add_nic(NICS.get(kind, kind), queues):
@@ -328,14 +328,14 @@ def _cpus(found: Description, value: str, gathered: _Gathered) -> None:
     levels = ("drawers", "books", "sockets", "dies", "clusters", "modules", "cores", "threads")
     product = 1
     for name in levels:
-        product = min(product * (whole(values.get(name, "1")) or 1), 1 << 20)
+        product = min(product * (parse_whole_number(values.get(name, "1")) or 1), 1 << 20)
     # QEMU's own order (hw/core/machine-smp.c): CPUs, else the most, else the product.
-    most = whole(values.get("maxcpus", ""))
-    found.vcpus = whole(values.get("cpus", "")) or most or product
+    most = parse_whole_number(values.get("maxcpus", ""))
+    found.vcpus = parse_whole_number(values.get("cpus", "")) or most or product
     if most and most > found.vcpus:
         found.leave(f"vCPUs that may be added, up to {most}", "Tare uses the available ones")
     for name in levels:
-        if name != "cores" and (whole(values.get(name, "1")) or 1) > 1:
+        if name != "cores" and (parse_whole_number(values.get(name, "1")) or 1) > 1:
             what = "threads of a core" if name == "threads" else f"-smp {name}={values[name]}"
             found.leave(what, CORE_OWN)
     found.close(values)

@@ -7,7 +7,7 @@ import re
 from tare.platforms.imported.cpu_tuning import OWN_CPU
 from tare.platforms.imported.model import BOOTS, FIRMWARE, Description, Disk
 from tare.platforms.imported.notes import Values
-from tare.platforms.imported.parsing import bytes_of, whole
+from tare.platforms.imported.parsing import bytes_of, parse_whole_number
 
 _LINE = re.compile(r'\s*([A-Za-z0-9_.:|-]+)\s*=\s*"([^"]*)"\s*')
 _SLOT = re.compile(r"(scsi|sata|ide|nvme)(\d+):(\d+)\.(.+)", re.IGNORECASE)
@@ -56,11 +56,11 @@ def read_vmx(text: str) -> Description:
     values = Values("", _values(text))
     found = Description(described=True, name=values.get("displayname", ""))
     found.options["accelerator"] = "kvm"
-    found.vcpus = whole(values.get("numvcpus", "1")) or 1
+    found.vcpus = parse_whole_number(values.get("numvcpus", "1")) or 1
     found.memory = bytes_of(values.get("memsize", ""), 1 << 20)
     if found.memory is None:
         found.leave("memsize", "it is not given: Tare's own is taken")
-    cores = whole(values.get("cpuid.corespersocket", "1"))
+    cores = parse_whole_number(values.get("cpuid.corespersocket", "1"))
     if cores not in (None, 1, found.vcpus):
         found.leave(f"cpuid.coresPerSocket {cores}", "all vCPUs are in one socket")
     if values.get("firmware", "bios").lower() == "efi":
@@ -110,7 +110,11 @@ def _disks(found: Description, values: Values) -> None:
     slots: dict[tuple[str, int, int], dict[str, str]] = {}
     for key in values:
         if (slot := _SLOT.fullmatch(key)) is not None:
-            place = slot[1].lower(), whole(slot[2]) or 0, whole(slot[3]) or 0
+            place = (
+                slot[1].lower(),
+                parse_whole_number(slot[2]) or 0,
+                parse_whole_number(slot[3]) or 0,
+            )
             slots.setdefault(place, {})[slot[4].lower()] = key
     for (kind, number, unit), keys in sorted(slots.items()):
         held = {name: values[key] for name, key in keys.items() if name in _OF_SLOT}
@@ -143,7 +147,9 @@ def _bus(found: Description, values: Values, kind: str, number: int) -> str:
 
 
 def _cards(found: Description, values: Values) -> None:
-    numbers = sorted({whole(card[1]) or 0 for key in values if (card := _CARD.fullmatch(key))})
+    numbers = sorted(
+        {parse_whole_number(card[1]) or 0 for key in values if (card := _CARD.fullmatch(key))}
+    )
     for number in numbers:
         if values.get(f"ethernet{number}.present", "true").lower() in _TRUE:
             # Without a model it is VMware's oldest, which no platform here has under another name.

@@ -9,7 +9,7 @@ from typing import Any
 from tare.platforms.imported.cpu_tuning import MOST_WEIGHT, NO_LIST, OWN_CPU
 from tare.platforms.imported.model import BOOTS, FIRMWARE, ONE_DISK, Description, Disk
 from tare.platforms.imported.notes import Values, shown
-from tare.platforms.imported.parsing import bytes_of, cpu_set, whole
+from tare.platforms.imported.parsing import bytes_of, cpu_set, parse_whole_number
 from tare.platforms.imported.qemu_disks import pairs
 from tare.platforms.xen.options import DEFAULT_WEIGHT, MODEL_WEIGHT, XenOptions
 
@@ -88,8 +88,8 @@ def read_xl(text: str) -> Description:
     found.memory = bytes_of(values.get("memory", ""), 1 << 20)
     if found.memory is None:
         found.memory = bytes_of(values.get("maxmem", ""), 1 << 20)
-    found.vcpus = whole(values.get("vcpus", "1")) or 1
-    most = whole(values.get("maxvcpus", ""))
+    found.vcpus = parse_whole_number(values.get("vcpus", "1")) or 1
+    most = parse_whole_number(values.get("maxvcpus", ""))
     if most and most > found.vcpus:
         found.leave(f"vCPUs that may be added, up to {most}", "Tare uses the available ones")
     _kind(found, values)
@@ -122,13 +122,13 @@ def _kind(found: Description, values: Values) -> None:
 def _scheduling(found: Description, values: Values, lists: dict[str, list[Value]]) -> None:
     weight = values.get("cpu_weight", "")
     scheduling: dict[str, Any] = {}
-    if (number := whole(weight)) is not None and 1 <= number <= _MOST_XEN_WEIGHT:
+    if (number := parse_whole_number(weight)) is not None and 1 <= number <= _MOST_XEN_WEIGHT:
         # Others have 256 there, and 100 here.
         scheduling["weight"] = max(1, round(number * MODEL_WEIGHT / DEFAULT_WEIGHT))
     elif weight:
         found.leave(f"cpu_weight {weight}", f"it is not 1 to {_MOST_XEN_WEIGHT}")
     # In percent of one CPU; 0 means no cap.
-    cap = whole(values.get("cap", "0"))
+    cap = parse_whole_number(values.get("cap", "0"))
     if cap:
         scheduling["cap"] = cap / 100
     elif cap is None:

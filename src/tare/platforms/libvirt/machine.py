@@ -300,7 +300,7 @@ class LibvirtMachine(Machine):
         """Return whether the domain is paused or asleep, or its QEMU's process stopped."""
         if self._carrier is None:
             return False
-        if await any_stopped(self._host, [self._carrier.pid]):
+        if await is_any_stopped(self._host, [self._carrier.pid]):
             return True
         return await self._libvirt.is_held(self._uuid)
 

@@ -15,7 +15,7 @@ from tare.errors import InputError, MachineFault, TareError
 from tare.hosts.contract import Host
 from tare.hosts.ledger.ledger import Entry
 from tare.hosts.ledger.undoing import require_own
-from tare.images.ship import at_host
+from tare.images.ship import copy_to_host
 from tare.platforms.contract import (
     ANY_BOOT,
     KVM_BOOT,
@@ -271,7 +271,7 @@ class Libvirt(Platform[LibvirtOptions]):
         files = {"kernel": image.boot_kernel, "initramfs": image.initramfs}
         # Copied now, so that machines that start at the same time do not wait for the copy.
         for file in files.values():
-            await at_host(context.host, file)
+            await copy_to_host(context.host, file)
         return prepared_by(image, **files)
 
     async def start(
@@ -389,7 +389,7 @@ async def _files(host: Host, prepared: Prepared, spec: MachineSpec, disk: Path |
         wanted["toolbox"] = spec.toolbox.image
     there: dict[str, Path] = {}
     for name, file in wanted.items():
-        there[name], brought = spec.workdir / name, await at_host(host, file)
+        there[name], brought = spec.workdir / name, await copy_to_host(host, file)
         script = _LINK if name == "toolbox" else _COPY
         await _ran(host, ["sh", "-c", script, "sh", str(brought), str(there[name])])
     return Files(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Host
 from tare.hosts.ledger.undoing import require_own
-from tare.hosts.programs import how_to_install
+from tare.hosts.programs import install_command_for
 from tare.platforms.contract import Context, MachineSpec, Resource, Write, created
 from tare.platforms.linux.disk import (
     NoLoop,
@@ -59,7 +59,7 @@ async def lacking_backing(host: Host, kind: str, group: str | None) -> tuple[str
     """
     option = f"`disk-format: {kind}`"
     if kind == "qcow2" and not (await run_tool(host, "qemu-img", "--version")).ok:
-        return f"{option}: qemu-img does not run", await how_to_install(host, QEMU_IMG)
+        return f"{option}: qemu-img does not run", await install_command_for(host, QEMU_IMG)
     if kind == "block":
         found = await run_tool(host, "losetup", "--find")
         if not found.ok:
@@ -67,7 +67,7 @@ async def lacking_backing(host: Host, kind: str, group: str | None) -> tuple[str
     if kind == "lvm":
         assert group is not None
         if not (await run_tool(host, "lvs", "--version")).ok:
-            return f"{option}: there is no LVM", await how_to_install(host, LVM)
+            return f"{option}: there is no LVM", await install_command_for(host, LVM)
         if not await host.exists(_MAPPER):
             return f"{option}: the host's kernel has no device-mapper", "modprobe dm_mod"
         found = await run_tool(host, "vgs", "--noheadings", "-o", "vg_name", group)

@@ -19,7 +19,7 @@ from tare.errors import InputError, MachineFault
 from tare.hosts.contract import Completed, Host
 from tare.hosts.ledger.ledger import Ledger
 from tare.hosts.loops import detach, unmount_fully
-from tare.hosts.programs import how_to_install
+from tare.hosts.programs import install_command_for
 from tare.platforms.contract import Context, MachineSpec
 from tare.programs import MKFS
 from tare.units import format_size
@@ -84,7 +84,7 @@ async def require_room(host: Host, size: int, folder: Path | None = None) -> Non
         return
     found = await run_tool(host, "mkfs.ext4", "-V")
     if not found.ok:
-        hint = await how_to_install(host, MKFS)
+        hint = await install_command_for(host, MKFS)
         raise InputError("mkfs.ext4, which formats the machines' disks, does not run", hint)
     place = await _place(host, folder or Path(tempfile.gettempdir()))
     if (reason := await _lacks_room(host, place, size)) is not None:
@@ -307,7 +307,7 @@ async def format_disk(host: Host, name: str, file: Path, *, zeroed: bool = True)
     if not done.ok and b"assume_storage_prezeroed" in done.stderr + done.stdout:
         done = await run_tool(host, "mkfs.ext4", *FORMAT, str(file))
     if not done.ok:
-        hint = await how_to_install(host, MKFS)
+        hint = await install_command_for(host, MKFS)
         raise MachineFault(f"{name}: its disk cannot be formatted: {done.words()}", hint)
 
 

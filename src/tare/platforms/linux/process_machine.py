@@ -204,7 +204,7 @@ class ProcessMachine(Machine):
 
     async def stopped(self) -> bool:
         """Return whether a process of its is stopped."""
-        return await any_stopped(self._host, await self._members())
+        return await is_any_stopped(self._host, await self._members())
 
     async def disk_moved(self) -> Mapping[str, float]:
         """Return what the loop device under its disk has moved, if there is one."""
@@ -289,7 +289,7 @@ async def children_of(host: Host, pid: int) -> tuple[int, ...]:
     return tuple(int(child) for child in listed.split())
 
 
-async def any_stopped(host: Host, pids: Iterable[int]) -> bool:
+async def is_any_stopped(host: Host, pids: Iterable[int]) -> bool:
     """Return whether a process is stopped by a signal or a tracer, or its control group frozen.
 
     Field 3 of ``/proc/PID/stat``, proc(5). Those that have ended count nothing. Where the tracer is

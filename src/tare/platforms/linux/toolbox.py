@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from tare.errors import MachineFault
-from tare.images.ship import at_host
+from tare.images.ship import copy_to_host
 from tare.platforms.contract import Context, MachineSpec
 
 VARIABLE = "TARE_TOOLBOX"
@@ -49,7 +49,7 @@ async def tree_at_host(context: Context, spec: MachineSpec, held: AsyncExitStack
         return None
     if host.local:
         return toolbox.tree
-    image = await at_host(host, toolbox.image)
+    image = await copy_to_host(host, toolbox.image)
     place = spec.workdir / "tare-toolbox"
     entry = context.ledger.record("mount", path=str(place), type="erofs")
 

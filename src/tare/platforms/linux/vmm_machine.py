@@ -20,7 +20,7 @@ from tare.platforms.linux.backed_disk import forget_backed
 from tare.platforms.linux.console import Console
 from tare.platforms.linux.oom import kills_so_far, reason_for_kill
 from tare.platforms.linux.process_cost import vcpu_cost
-from tare.platforms.linux.process_machine import any_stopped
+from tare.platforms.linux.process_machine import is_any_stopped
 
 if TYPE_CHECKING:
     from tare.agent.client import AgentClient, Hello
@@ -130,7 +130,7 @@ class VmmMachine(Machine):
 
     async def stopped(self) -> bool:
         """Return whether the hypervisor's process is stopped."""
-        return await any_stopped(self.host, [self.pid])
+        return await is_any_stopped(self.host, [self.pid])
 
     def console_tail(self) -> tuple[str, ...]:
         """Return the last lines of the console, oldest first."""

@@ -13,11 +13,11 @@ from typing import Any, ClassVar, TypeVar
 
 from tare.errors import InputError, MachineFault, TareError, heard
 from tare.hosts import Host
-from tare.hosts.programs import find_program, how_to_install
+from tare.hosts.programs import find_program, install_command_for
 from tare.images.guest_image import GuestImage
 from tare.images.host_kernel import HOST
 from tare.images.kernels import is_file_name
-from tare.images.ship import at_host
+from tare.images.ship import copy_to_host
 from tare.platforms.contract import (
     KVM_BOOT,
     TRIAL,
@@ -225,7 +225,9 @@ class MicroVm(Platform[O]):
                     return verdict(False, f"{program.names[0]} does not run", hint)
                 versions[program.names[0]] = version_in(printed.stdout.decode(errors="replace"))
             if not (await host.run(["taskset", "--version"], timeout_s=_ASK_S)).ok:
-                return verdict(False, "taskset does not run", await how_to_install(host, TASKSET))
+                return verdict(
+                    False, "taskset does not run", await install_command_for(host, TASKSET)
+                )
             runs_as = await self.runs_as(context, options)
             if (
                 context.kernel
@@ -360,7 +362,7 @@ class MicroVm(Platform[O]):
                 image.boot_kernel,
                 image.initramfs,
                 None if machine.disk is None else machine.disk.file,
-                None if spec.toolbox is None else await at_host(host, spec.toolbox.image),
+                None if spec.toolbox is None else await copy_to_host(host, spec.toolbox.image),
                 saved,
             )
             machine.files = files
@@ -488,8 +490,8 @@ async def _at_host(host: Host, image: GuestImage) -> GuestImage:
     """Return the image with the files that the hypervisor reads where the host has them."""
     return replace(
         image,
-        boot_kernel=await at_host(host, image.boot_kernel),
-        initramfs=await at_host(host, image.initramfs),
+        boot_kernel=await copy_to_host(host, image.boot_kernel),
+        initramfs=await copy_to_host(host, image.initramfs),
     )
 
 

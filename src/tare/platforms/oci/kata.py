@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tare.errors import InputError, MachineFault, TareError, heard
 from tare.hosts import start_owned
 from tare.hosts.ledger.undoing import require_own
-from tare.hosts.programs import find_program, how_to_install
+from tare.hosts.programs import find_program, install_command_for
 from tare.hosts.trace.threads import allowed_cpus, threads_of
 from tare.platforms.contract import (
     KVM_BOOT,
@@ -230,7 +230,7 @@ async def find_kata(host: Host, options: OciOptions) -> Kata:
         raise InputError(f"Kata's shim, {KATA.names[0]}, is not installed", advice)
     if (ctr := await find_program(host, CTR)) is None:
         raise InputError(
-            "containerd's client, ctr, is not installed", await how_to_install(host, CTR)
+            "containerd's client, ctr, is not installed", await install_command_for(host, CTR)
         )
     named = options.kata_config
     for path in CONFIGURATIONS if named is None else (named,):

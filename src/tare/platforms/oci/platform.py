@@ -13,7 +13,7 @@ from tare.errors import InputError, heard
 from tare.hosts import start_owned
 from tare.hosts.contract import Host
 from tare.hosts.granted_cpus import granted_cpus
-from tare.hosts.programs import how_to_install
+from tare.hosts.programs import install_command_for
 from tare.hosts.trace.threads import threads_of
 from tare.platforms.contract import (
     NO_HYPERVISOR,
@@ -394,9 +394,9 @@ async def _hint(host: Host, trials: tuple[Trial, ...], options: OciOptions) -> s
 async def _todo(host: Host, trials: tuple[Trial, ...]) -> str:
     missing = [trial.runtime.name for trial in trials if not trial.version]
     if missing:
-        return await how_to_install(host, RUNTIMES[missing[-1]])
+        return await install_command_for(host, RUNTIMES[missing[-1]])
     if any(trial.runtime.name == "crun" for trial in trials):
-        return await how_to_install(host, RUNTIMES["runc"])
+        return await install_command_for(host, RUNTIMES["runc"])
     return f"{trials[-1].runtime.called} --version && mount -t cgroup,cgroup2"
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tare.errors import InputError
 from tare.hosts import Host
-from tare.hosts.programs import find_program, how_to_install
+from tare.hosts.programs import find_program, install_command_for
 from tare.images import cache as store
 from tare.images import cpio
 from tare.images.guest_image import GuestImage
@@ -156,7 +156,7 @@ async def _system(builder: Host) -> dict[str, Path]:
     if qemu is None:
         raise InputError(
             "this computer has no QEMU, which the outer machine of a nested arm runs",
-            await how_to_install(builder, QEMU),
+            await install_command_for(builder, QEMU),
         )
     programs = {"bin/qemu": qemu, **{f"bin/{name}": name for name in PROGRAMS}}
     for place, program in programs.items():

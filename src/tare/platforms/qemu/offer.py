@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tare.errors import InputError, heard
 from tare.hosts import Completed, Host
-from tare.hosts.programs import find_program, how_to_install
+from tare.hosts.programs import find_program, install_command_for
 from tare.images.cache import key_of
 from tare.platforms.qemu.command import PROGRAM
 from tare.platforms.qemu.nic import MODELS
@@ -123,7 +123,7 @@ async def _identity(host: Host, program: str) -> dict[str, str]:
     try:
         shown = await host.run([program, "--version"], timeout_s=_ANSWER_S)
     except InputError as error:
-        hint = await how_to_install(host, QEMU)
+        hint = await install_command_for(host, QEMU)
         raise InputError(f"{PROGRAM} is not installed", hint) from error
     finally:
         # Also after an error, so that no command is left running.
@@ -179,7 +179,7 @@ def _parse_answers(text: bytes) -> Offer:
 
 
 async def _broken(host: Host, program: str, completed: Completed) -> InputError:
-    install = await how_to_install(host, QEMU)
+    install = await install_command_for(host, QEMU)
     todo = f"try it: {shlex.join([program, '--version'])}, or install it: {install}"
     words = completed.words() or f"status {completed.returncode}"
     return InputError(f"{program} does not run", heard(todo, "QEMU", words))

@@ -15,7 +15,7 @@ from tare.hosts import Host
 from tare.images.guest_image import GuestImage, build_guest_image
 from tare.images.host_kernel import HOST
 from tare.images.kernels import is_file_name
-from tare.images.ship import at_host
+from tare.images.ship import copy_to_host
 from tare.platforms.contract import (
     ANY_BOOT,
     KVM_BOOT,
@@ -437,7 +437,7 @@ async def launch(
             await machine.make_folder(folder)
         places = replace(places, disk=await machine.make_disk(context, spec))
         if spec.toolbox is not None:
-            places = replace(places, toolbox=await at_host(context.host, spec.toolbox.image))
+            places = replace(places, toolbox=await copy_to_host(context.host, spec.toolbox.image))
         files = [there.boot_kernel, there.initramfs, *([places.toolbox] if places.toolbox else [])]
         taken = await take_function(context, machine.held, spec, options)
         vhost = await nic.uses_vhost(context.host, options, spec.way)
@@ -485,8 +485,8 @@ async def _at_host(host: Host, image: GuestImage) -> GuestImage:
     """Return the image with the files that QEMU reads where the host has them."""
     return replace(
         image,
-        boot_kernel=await at_host(host, image.boot_kernel),
-        initramfs=await at_host(host, image.initramfs),
+        boot_kernel=await copy_to_host(host, image.boot_kernel),
+        initramfs=await copy_to_host(host, image.initramfs),
     )
 
 

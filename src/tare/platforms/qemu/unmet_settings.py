@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from tare.hosts import Host
-from tare.hosts.programs import how_to_install
+from tare.hosts.programs import install_command_for
 from tare.platforms.linux.backed_disk import lacking_backing
 from tare.platforms.linux.thread_cpus import lacking_cpus
 from tare.platforms.qemu import nic
@@ -103,7 +103,7 @@ async def lacking_here(
         if problem := await lacking(host, options):
             return problem
     if (await host.run(["taskset", "--version"], timeout_s=30)).returncode:
-        return "taskset does not run", await how_to_install(host, TASKSET)
+        return "taskset does not run", await install_command_for(host, TASKSET)
     return None
 
 
@@ -115,7 +115,7 @@ async def _not_built_in(host: Host, options: QemuOptions, offer: Offer) -> tuple
         )
         return (
             f"this QEMU ({offer.program}) was built without {options.accelerator}",
-            other or await how_to_install(host, QEMU),
+            other or await install_command_for(host, QEMU),
         )
     if options.machine not in offer.machines:
         return (

@@ -17,7 +17,7 @@ from tare.hosts.trace.threads import run_delay, threads_of
 from tare.platforms.contract import Machine
 from tare.platforms.existing_network import Joining
 from tare.platforms.linux.process_cost import vcpu_cost
-from tare.platforms.linux.process_machine import ProcessMachine, any_stopped
+from tare.platforms.linux.process_machine import ProcessMachine, is_any_stopped
 from tare.platforms.qemu.guest_process import GuestProcess
 
 
@@ -116,7 +116,7 @@ class SshMachine(Machine):
 
     async def stopped(self) -> bool:
         """Return whether the process that it is on its host is stopped; False where not seen."""
-        return self._carrier is not None and await any_stopped(self._host, [self._carrier.pid])
+        return self._carrier is not None and await is_any_stopped(self._host, [self._carrier.pid])
 
     async def disk_moved(self) -> Mapping[str, float]:
         """Return what the loop device under its disk has moved, as its own kernel counts."""

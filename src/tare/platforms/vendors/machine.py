@@ -19,7 +19,7 @@ from tare.platforms.existing_network import Joining, own_address
 from tare.platforms.guest_hello import first_hello
 from tare.platforms.vendors.callback import DialledChannel
 from tare.platforms.vendors.own_disk import NOT_DROPPED, OwnDisk
-from tare.platforms.vendors.session import of_machine
+from tare.platforms.vendors.session import as_machine_fault
 from tare.study.planning.guest_kernels import REALTIME
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class VendorMachine(Machine):
         except BaseException as error:
             await self.stop()
             if isinstance(error, TareError):
-                raise of_machine(error, self.name) from None
+                raise as_machine_fault(error, self.name) from None
             raise
         self._watcher = asyncio.create_task(self._watch(), name=f"{self.name} watcher")
 

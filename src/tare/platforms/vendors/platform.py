@@ -34,7 +34,7 @@ from tare.platforms.vendors.machine import VendorMachine, VirtualMachine
 from tare.platforms.vendors.options import ANY, VendorOptions
 from tare.platforms.vendors.own_disk import Bus, OwnDisk, own_disk, scratch_configuration
 from tare.platforms.vendors.resource import ServerResource
-from tare.platforms.vendors.session import Session, of_machine, opened
+from tare.platforms.vendors.session import Session, as_machine_fault, opened
 from tare.study.model.platform_options import ISOLATED
 from tare.study.planning.host_cpus import Carrier
 
@@ -346,7 +346,7 @@ class VendorPlatform(Platform[V], Generic[V, S]):
                     # What cannot be removed now stays in the ledger; the first reason is raised.
                     await request.created.aclose()
                 if isinstance(error, TareError):
-                    raise of_machine(error, spec.name) from None
+                    raise as_machine_fault(error, spec.name) from None
                 raise
             held.push_async_exit(request.created)
             machine = VendorMachine(

@@ -79,7 +79,7 @@ class RequestRefused(MachineFault):
     """The product refuses a request: because of its licence, the account's rights or a state."""
 
 
-def of_machine(error: TareError, machine: str) -> MachineFault:
+def as_machine_fault(error: TareError, machine: str) -> MachineFault:
     """Return an error as a fault of one machine, whose name its message contains."""
     message = error.message if machine in error.message else f"{machine}: {error.message}"
     if isinstance(error, MachineFault):

@@ -11,7 +11,7 @@ from tare.hosts.ledger.undoing import PREFIX
 from tare.platforms.vendors.platform import VmRequest
 from tare.platforms.vendors.resource import ServerResource
 from tare.platforms.vendors.session import NoSuchObject, RequestRefused
-from tare.platforms.vsphere.esxi_host import in_drs, threads_of
+from tare.platforms.vsphere.esxi_host import is_moved_by_drs, threads_of
 from tare.platforms.vsphere.inventory import find_location, machine_named
 from tare.platforms.vsphere.options import CpuAllocation, VsphereOptions
 from tare.platforms.vsphere.session import BUSY, WRONG_STATE, VsphereSession
@@ -201,7 +201,7 @@ class VmBuilder:
         require_processors(pins, threads_of(where.host))
         mhz = round(int(where.host.hardware.cpuInfo.hz) / 1e6)
         self.cpu = self._options.allocation(spec.role, spec.shape.vcpus, mhz)
-        if pins and in_drs(where.host, self._vim):
+        if pins and is_moved_by_drs(where.host, self._vim):
             raise RequestRefused(HIDDEN, "take the host out of the cluster, or do not pin")
         return pins
 

@@ -90,7 +90,7 @@ def carrier_of(host: Any, processors: Sequence[int] = ()) -> Carrier:
     return Carrier(str(host.name), cpus, size, free, int(hardware.cpuInfo.numCpuPackages or 0))
 
 
-def in_drs(host: Any, vim: Any) -> bool:
+def is_moved_by_drs(host: Any, vim: Any) -> bool:
     """Return whether DRS may move virtual machines of a host; affinity is hidden then."""
     parent = host.parent
     if not isinstance(parent, vim.ClusterComputeResource):

@@ -67,10 +67,10 @@ def figures_of(
         endTime=_moment(ended + ahead),
     )
     answer = manager.QueryPerf([query])
-    return whole(answer[0], wanted, begun + ahead, ended + ahead) if answer else None
+    return intervals_within(answer[0], wanted, begun + ahead, ended + ahead) if answer else None
 
 
-def whole(
+def intervals_within(
     answer: Any, wanted: Mapping[int, Counter], begun: float, ended: float
 ) -> HypervisorFigures | None:
     """Return the intervals of an answer that are wholly in a period, oldest first; None: none.

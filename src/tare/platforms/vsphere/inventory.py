@@ -34,7 +34,7 @@ class VmLocation:
     path: str
 
 
-def all_of(client: Any, kind: Any) -> list[Any]:
+def find_all(client: Any, kind: Any) -> list[Any]:
     """Return all objects of a kind that the account may see."""
     content = client.RetrieveContent()
     view = content.viewManager.CreateContainerView(content.rootFolder, [kind], True)
@@ -76,7 +76,7 @@ def port_group(host: Any, name: str | None, key: str = "network") -> Any:
 
 def host_named(client: Any, vim: Any, options: VsphereOptions) -> Any:
     """Return the named ESXi host, or the only one; raises as :func:`find_location`."""
-    return _choose(all_of(client, vim.HostSystem), options.host, "ESXi host", "host")
+    return _choose(find_all(client, vim.HostSystem), options.host, "ESXi host", "host")
 
 
 def _choose(found: Sequence[Any], name: str | None, what: str, key: str) -> Any:

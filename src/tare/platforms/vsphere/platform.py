@@ -28,7 +28,7 @@ from tare.platforms.vsphere.builder import (
     VsphereFilesResource,
     VsphereVmResource,
 )
-from tare.platforms.vsphere.esxi_host import carrier_of, in_drs, presence_of, proof_of
+from tare.platforms.vsphere.esxi_host import carrier_of, is_moved_by_drs, presence_of, proof_of
 from tare.platforms.vsphere.inventory import find_location, host_named, port_group
 from tare.platforms.vsphere.network import VsphereSwitchResource
 from tare.platforms.vsphere.options import KNOBS, VsphereOptions
@@ -206,7 +206,7 @@ def _look(
     client: Any, session: VsphereSession, options: VsphereOptions
 ) -> tuple[dict[str, str], bool, Carrier, tuple[str, ...], str]:
     where = find_location(client, session.vim, options)
-    drs = in_drs(where.host, session.vim)
+    drs = is_moved_by_drs(where.host, session.vim)
     if options.isolated_network is not None:
         port_group(where.host, options.isolated_network, "isolated-network")
     creates = _creates_network(options)

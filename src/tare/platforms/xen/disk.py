@@ -10,7 +10,7 @@ from typing import Any
 
 from tare.errors import MachineFault
 from tare.hosts import Host
-from tare.images.ship import at_host
+from tare.images.ship import copy_to_host
 from tare.platforms.contract import Context, MachineSpec
 from tare.platforms.linux.disk import NoLoop, on_loop, owned_disk
 from tare.platforms.xen.options import XenOptions
@@ -74,7 +74,7 @@ async def guest_disks(
                 "reserved": disk.reserved,
             }
         if spec.toolbox is not None:
-            image = await at_host(context.host, spec.toolbox.image)
+            image = await copy_to_host(context.host, spec.toolbox.image)
             if emulated:
                 image = await _copied(context.host, image, spec)
             entries.append(entry(tools, str(image), writable=emulated))

@@ -14,7 +14,7 @@ from tare.errors import InputError, MachineFault, TareError, heard
 from tare.hosts import Host
 from tare.images.guest_image import GuestImage
 from tare.images.kernels import is_file_name
-from tare.images.ship import at_host
+from tare.images.ship import copy_to_host
 from tare.platforms.contract import (
     Capabilities,
     Context,
@@ -239,7 +239,7 @@ async def host_cpus(host: Host) -> HostCpus:
 async def _brought(host: Host, options: XenOptions, image: GuestImage) -> Boots:
     # A HVM guest's kernel is loaded by the firmware of its PC, which takes a bzImage.
     kernel = image.kernel if options.type == "hvm" else image.boot_kernel
-    files = (at_host(host, kernel), at_host(host, image.initramfs))
+    files = (copy_to_host(host, kernel), copy_to_host(host, image.initramfs))
     return Boots(*await asyncio.gather(*files))
 
 
@@ -301,7 +301,7 @@ async def _look(host: Host, options: XenOptions) -> _Found:
     machine = (await host.run(["uname", "-m"], timeout_s=LOOK_S)).stdout.decode().strip()
     if machine != "x86_64":
         return _Found(f"the host is {machine}; guests are x86_64 so far")
-    if problem := await not_dom0(host):
+    if problem := await why_not_dom0(host):
         return _Found(*problem)
     # xl would wait for an answer of xenstored for ever.
     if problem := await no_xenstored(host):
@@ -358,7 +358,7 @@ _SERVICES = "systemctl start xenstored xenconsoled xen-init-dom0"
 _NO_XEN = "this host does not run under Xen"
 
 
-async def not_dom0(host: Host) -> tuple[str, str] | None:
+async def why_not_dom0(host: Host) -> tuple[str, str] | None:
     """Return why a host is not a dom0, and what to do; None where it is one."""
     try:
         kind = (await host.read("/sys/hypervisor/type")).decode().strip()

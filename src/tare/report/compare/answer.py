@@ -28,8 +28,8 @@ from tare.report.page.verdicts import (
 )
 from tare.report.page.words import (
     NONE,
-    apart,
     counted,
+    difference_text,
     marked,
     metric_name,
     percent,
@@ -185,7 +185,7 @@ def _without_ratio(change: ResourceChange) -> str:
     for word in ("worse", "better"):
         for one in change.changes:
             if one.verdict == word:
-                size = apart(one.change.change, one.change.before.unit)
+                size = difference_text(one.change.change, one.change.before.unit)
                 return f"{name} {word} by {size} ({metric_name(one.change.key.metric)})"
     if all(one.verdict == "equivalent" for one in change.changes):
         return f"{name} unchanged"

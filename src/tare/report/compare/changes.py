@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from tare.analysis.model import DECLARED, Comparison, Effect, Key, RunData, as_cost, cost_ends
 from tare.analysis.runs.change_verdicts import JudgedChange, changed
-from tare.analysis.runs.run_changes import about_two_runs
+from tare.analysis.runs.run_changes import two_runs_caveat
 from tare.analysis.runs.run_differences import (
     RunDifference,
     environment_differences,
@@ -231,7 +231,7 @@ def _bars_note(before: Comparison, after: Comparison) -> str:
         "Right of the line: the cost grew. A mark is the geometric mean over a resource’s metrics, "
         f"a bar its interval; all bars together hold with {level} confidence."
     )
-    caveat = about_two_runs(before, after)
+    caveat = two_runs_caveat(before, after)
     return f"{note} {caveat}." if caveat else note
 
 
@@ -240,8 +240,8 @@ def _figures(headlines: Sequence[JudgedChange], comparison: Comparison) -> tuple
     names = Names(parts, comparison.shown_as, short=True)
     marks = [
         ChangeMark(
-            what_of(one, names), one.change.arm, one.change.before.emulated, one.verdict, one.cost,
-            anchor_of(one.change.key, one.change.arm),
+            measured_text(one, names), one.change.arm, one.change.before.emulated, one.verdict,
+            one.cost, anchor_of(one.change.key, one.change.arm),
         )
         for one in headlines
         if one.cost is not None
@@ -292,7 +292,7 @@ class RunPair:
         return self.before[self.chosen].runs[0], self.after[self.chosen].runs[0]
 
 
-def what_of(one: JudgedChange, names: Names) -> str:
+def measured_text(one: JudgedChange, names: Names) -> str:
     """Return what was measured, in words."""
     return f"{names.name(Part.of(one.change.key))} · {metric_name(one.change.key.metric)}"
 

@@ -86,7 +86,7 @@ class Canvas:
         """Draw a symbol of ``size`` square pixels, hollow for what is emulated.
 
         On the page it links to the effect that is called ``to`` in links, or to one block of it
-        (`tare.report.page.links.at_block`).
+        (`tare.report.page.links.block_target`).
         """
         fill = PAPER.light if hollow else ink.light
         self._marks["point"].append(

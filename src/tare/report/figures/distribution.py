@@ -11,7 +11,7 @@ from tare.report.figures.canvas import Canvas
 from tare.report.figures.frame import Figure
 from tare.report.figures.palette import TEXT, ArmStyle
 from tare.report.figures.plot import Plot, arm_labels, fitted, width_of
-from tare.report.page.links import at_block
+from tare.report.page.links import block_target
 from tare.report.page.words import metric_name
 from tare.units import format_quantity
 
@@ -62,7 +62,7 @@ def distribution_figure(
     places = {run: place for place, run in enumerate(runs)}
 
     def to(arm: str, block: BlockValue) -> str:
-        return at_block((links or {}).get(arm, ""), places.get(block.run, 0), block.block)
+        return block_target((links or {}).get(arm, ""), places.get(block.run, 0), block.block)
 
     top = 1.0
     for group, axis, title in zip(groups, axes, titles, strict=True):

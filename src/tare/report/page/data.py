@@ -137,10 +137,10 @@ class ReportData:
         """What each arm let through a load balancer, by size."""
         if PROXY not in self.recorded:
             return ()
-        from tare.analysis.topics.load_balancer import through
+        from tare.analysis.topics.load_balancer import throughputs
 
         found = self.comparison
-        return tuple(through(self.runs, found.arms, found.baseline, found.confidence))
+        return tuple(throughputs(self.runs, found.arms, found.baseline, found.confidence))
 
 
 def _has_neighbours(run: RunData) -> bool:

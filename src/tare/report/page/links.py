@@ -24,7 +24,7 @@ def links_of(effects: Sequence[Effect], summaries: Sequence[ArmSummary]) -> dict
     return {summary.arm: found.get(summary.arm, first) for summary in summaries}
 
 
-def at_block(effect: str, run: int, block: int) -> str:
+def block_target(effect: str, run: int, block: int) -> str:
     """Return the target of a link to one block of an effect; empty if ``effect`` is empty.
 
     Args:
@@ -91,7 +91,7 @@ class Links:
 
     def cell(self, part: Part, arm: str, run: str, block: int) -> str:
         """Return what links to one cell of an arm; empty if no effect lists it."""
-        return at_block(self.part(part, arm), self._runs.get(run, 0), block)
+        return block_target(self.part(part, arm), self._runs.get(run, 0), block)
 
 
 def anchor_of(key: Key, arm: str, baseline: str = "") -> str:

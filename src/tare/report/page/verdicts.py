@@ -33,8 +33,8 @@ from tare.report.page.words import (
     QUANTITY,
     Names,
     Part,
-    apart,
     counted,
+    difference_text,
     joined,
     marked,
     metric_of,
@@ -378,7 +378,7 @@ def _without_ratio(cost: ResourceCost) -> str:
     for word in ("worse", "better"):
         found = [effect for effect in cost.effects if effect.verdict == word]
         if found:
-            by = apart(found[0].estimate, found[0].unit)
+            by = difference_text(found[0].estimate, found[0].unit)
             return f"{name} {word} by {by} ({metric_of(found[0])})"
     if all(effect.verdict == "equivalent" for effect in cost.effects):
         return f"{name} the same"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tare.analysis.model import DECLARED, Comparison, RunData
 from tare.analysis.topics.kernels import different_kernels
-from tare.analysis.words import arms_ended, family_note, itself_notes, not_alike, shape_notes
+from tare.analysis.words import arms_ended, family_note, itself_notes, shape_notes, unlike_machines
 from tare.report.figures.svg import legible
 from tare.report.page.missing_values import gaps_of, left_out_in_words
 from tare.report.page.verdicts import answer_lines, finding_notes, hidden_kinds, wrapped
@@ -130,7 +130,7 @@ def _certain(comparison: Comparison) -> Iterator[Warned]:
         yield Warned(text, text, action)
     for text in dict.fromkeys(each for run in runs for each in different_kernels(run)):
         yield Warned(text, text, "Boot the same kernel in all arms to compare platforms alone.")
-    for text in not_alike(runs):
+    for text in unlike_machines(runs):
         yield Warned(text, text)
     for text in arms_ended(runs):
         yield Warned(text, text, "See the logs under “What failed, was withheld or skipped”.")

@@ -166,7 +166,7 @@ def _places(value: float) -> str:
     return f".{digits}f"
 
 
-def between(low: str, high: str) -> str:
+def interval_text(low: str, high: str) -> str:
     """Return an interval's two ends as text."""
     return f"{low} to {high}"
 
@@ -175,10 +175,10 @@ def ratio_interval(interval: tuple[float, float] | None) -> str:
     """Return ``1.79 to 1.90``, or a dash if there is none."""
     if interval is None:
         return NONE
-    return between(ratio(interval[0]).rstrip("×"), ratio(interval[1]).rstrip("×"))
+    return interval_text(ratio(interval[0]).rstrip("×"), ratio(interval[1]).rstrip("×"))
 
 
-def apart(value: float, unit: str) -> str:
+def difference_text(value: float, unit: str) -> str:
     """Return a difference with its sign, unlike a ratio: ``+10.4``, ``-3.10 µs``."""
     return f"{'+' if value > 0 else ''}{format_quantity(value, unit)}"
 

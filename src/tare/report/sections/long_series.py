@@ -271,7 +271,7 @@ class FarTail:
     used: bool = False
 
 
-def far_tables(comparison: Comparison, series: Pooled) -> tuple[Table[FarTail], ...]:
+def far_tail_tables(comparison: Comparison, series: Pooled) -> tuple[Table[FarTail], ...]:
     """Return both tables; none where no series was long enough to ask.
 
     Args:

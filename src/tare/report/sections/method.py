@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tare.analysis.effects.duets import by_turns, is_duet
+from tare.analysis.effects.duets import is_duet, works_by_turns
 from tare.analysis.model import Calibration, Comparison, RunData
 from tare.analysis.statistics.serial import LEAST_BLOCKS
 from tare.report.figures.svg import legible
@@ -175,7 +175,7 @@ def _baseline_sentences(comparison: Comparison) -> list[str]:
             "as the baseline’s. The difference between the two is a diagnostic, not a gate. Where "
             "they differ significantly, no arm is called equivalent."
         )
-    if any(map(by_turns, comparison.runs)):
+    if any(map(works_by_turns, comparison.runs)):
         lines.append(
             "Both arms of a block were up at once, on the same CPUs, and worked by turns: what "
             "disturbed the host for longer than a turn is in both, and cancels out. The host’s "

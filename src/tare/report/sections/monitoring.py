@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from tare.analysis.data.rundata import RunData
-from tare.analysis.topics.cores import STATES, Core, apart, together
+from tare.analysis.topics.cores import STATES, Core, mean_of_cores, split_by_binding
 from tare.analysis.topics.monitoring import (
     COUNTS,
     QUANTITIES,
@@ -189,7 +189,7 @@ def groups_table(monitors: Sequence[Monitor]) -> Table[CoresUse]:
     rows = []
     for monitor in monitors:
         for host in monitor.hosts:
-            mine, others = apart(host.cores, monitor.bound_on(host.role))
+            mine, others = split_by_binding(host.cores, monitor.bound_on(host.role))
             if mine and others:
                 rows.append(_use(monitor, host, "with machines", mine))
                 rows.append(_use(monitor, host, "without", others))
@@ -214,7 +214,7 @@ def _kind_of_core(monitor: Monitor, track: CounterTrack, core: Core) -> str:
 
 
 def _use(monitor: Monitor, track: CounterTrack, which: str, cores: Sequence[Core]) -> CoresUse:
-    means = {state: fmean(values) for state, values in together(cores).items()}
+    means = {state: fmean(values) for state, values in mean_of_cores(cores).items()}
     return CoresUse(monitor, track.role, which, tuple(core.number for core in cores), means)
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tare.analysis.effects.results import as_cost, cost_ends
-from tare.analysis.runs.variance_components import OverHosts, over_hosts
+from tare.analysis.runs.variance_components import OverHosts, effects_over_hosts
 from tare.report.page.data import ReportData
 from tare.report.page.tables import Column, Table
 from tare.report.page.words import Names, Part, marked, metric_name, percent, ratio, ratio_interval
@@ -29,7 +29,7 @@ class ByHost(Section):
         """Return the effects of each host; None of a run on one host."""
         hosts = report.runs[0].block_hosts if len(report.runs) == 1 else {}
         several = len(set(hosts.values())) > 1
-        found = over_hosts(report.comparison, hosts) if several else ()
+        found = effects_over_hosts(report.comparison, hosts) if several else ()
         return SectionData(tables=(over_hosts_table(found),)) if found else None
 
 
@@ -37,7 +37,7 @@ def over_hosts_table(found: Sequence[OverHosts]) -> Table[OverHosts]:
     """Return one row an arm and headline metric.
 
     Args:
-        found: As of :func:`tare.analysis.runs.variance_components.over_hosts`.
+        found: As of :func:`tare.analysis.runs.variance_components.effects_over_hosts`.
     """
     names = Names(Part.of(each.effect.key) for each in found)
     hosts = list(dict.fromkeys(host for each in found for host in each.ratios))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from tare.analysis.effects.results import as_cost
 from tare.analysis.model import SessionResult
 from tare.analysis.runs.sessions import measured_in_turn
-from tare.analysis.runs.variance_components import OverSessions, over_sessions
+from tare.analysis.runs.variance_components import OverSessions, effects_over_sessions
 from tare.report.page.data import ReportData
 from tare.report.page.tables import Column, Table, interval_columns
 from tare.report.page.words import Names, Part, marked, metric_name, percent, ratio
@@ -32,8 +32,8 @@ class BySession(Section):
         sessions = report.runs[0].sessions if len(report.runs) == 1 else ()
         if not sessions:
             return None
-        found = over_sessions(report.comparison)
-        between = (between_table(found),) if found else ()
+        found = effects_over_sessions(report.comparison)
+        between = (over_sessions_table(found),) if found else ()
         return SectionData(tables=(*between, sessions_table(sessions)))
 
 
@@ -66,7 +66,7 @@ def _took_s(session: SessionResult) -> float:
     return sum(max(go.ended - go.began, 0.0) for go in session.goes)
 
 
-def between_table(found: Sequence[OverSessions]) -> Table[OverSessions]:
+def over_sessions_table(found: Sequence[OverSessions]) -> Table[OverSessions]:
     """Return one row an arm and headline metric."""
     names = Names(Part.of(each.effect.key) for each in found)
     columns: tuple[Column[OverSessions], ...] = (

@@ -20,9 +20,9 @@ from tare.report.page.words import (
     NONE,
     Names,
     Part,
-    apart,
     cost,
     cost_interval,
+    difference_text,
     marked,
     metric_name,
     percent,
@@ -180,7 +180,7 @@ def _estimate(effect: Effect) -> str:
     mark = "" if effect.follows else PAIRED
     if effect.scale == "ratio":
         return ratio(as_cost(effect.estimate, effect.better)) + mark
-    return apart(effect.estimate, effect.unit) + mark
+    return difference_text(effect.estimate, effect.unit) + mark
 
 
 def _floor(effect: Effect) -> str:
@@ -208,7 +208,7 @@ def _interval(effect: Effect) -> str:
     ends = effect.interval.low, effect.interval.high
     if effect.scale == "ratio":
         return ratio_interval(cost_ends(*ends, effect.better))
-    return " to ".join(apart(end, effect.unit) for end in ends)
+    return " to ".join(difference_text(end, effect.unit) for end in ends)
 
 
 def summaries_table(comparison: Comparison) -> Table[ArmSummary]:

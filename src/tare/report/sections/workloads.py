@@ -28,7 +28,12 @@ from tare.report.page.words import (
     ratio,
 )
 from tare.report.sections.contract import Section, SectionData
-from tare.report.sections.long_series import far_tables, series_figures, series_flags, tails_table
+from tare.report.sections.long_series import (
+    far_tail_tables,
+    series_figures,
+    series_flags,
+    tails_table,
+)
 from tare.report.sections.results import summaries_table
 from tare.units import format_quantity, format_size
 
@@ -97,7 +102,7 @@ class Workloads(Section):
         comparison, series = report.comparison, report.series
         costs = costs_of(comparison)
         values = summaries_table(comparison)
-        parts = tuple(_parts(report, values, by_part(costs)))
+        parts = tuple(_parts(report, values, costs_by_part(costs)))
         return WorkloadsData(
             parts,
             figures=tuple(figure for part in parts for figure in part.figures),
@@ -105,7 +110,7 @@ class Workloads(Section):
                 report.effects,
                 values,
                 tails_table(comparison, series),
-                *far_tables(comparison, series),
+                *far_tail_tables(comparison, series),
                 unit_cost_table(comparison, costs),
             ),
         )
@@ -159,7 +164,7 @@ def _parts(
             more=report.effects.shown(hide=HIDDEN, rows=rest, named=True) if rest else None,
             values=values.shown(hide=["what"], rows=rows),
             tails=tails.shown(hide=["what"]) if tails and tails.rows else None,
-            far=tuple(t.shown(hide=["what"]) for t in far_tables(comparison, {part: series})),
+            far=tuple(t.shown(hide=["what"]) for t in far_tail_tables(comparison, {part: series})),
         )
 
 
@@ -237,7 +242,7 @@ def costs_of(comparison: Comparison) -> tuple[UnitCost, ...]:
     return tuple(sorted(found, key=lambda cost: places.get(cost.arm, len(places))))
 
 
-def by_part(costs: Sequence[UnitCost]) -> Mapping[Part, tuple[UnitCost, ...]]:
+def costs_by_part(costs: Sequence[UnitCost]) -> Mapping[Part, tuple[UnitCost, ...]]:
     """Return for each part one cost an arm, that of its first metric; tables have all."""
     first: dict[Part, str] = {}
     found: dict[Part, list[UnitCost]] = {}

@@ -208,7 +208,7 @@ def _draft(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> PaperDraft:
     scenario = _scenario(side, run.comparison, exhibit)
     if scenario is None:
         wanted = side.reference.scenarios[exhibit.scenario]
-        return replace(plain, empty=unlike(run.comparison.runs, exhibit.scenario, wanted))
+        return replace(plain, empty=why_no_scenario(run.comparison.runs, exhibit.scenario, wanted))
     keys = _keys(run.comparison, exhibit, scenario)
     if not keys:
         why = skipped_in(run.comparison.runs, scenario)

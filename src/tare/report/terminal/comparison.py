@@ -14,7 +14,7 @@ from rich.text import Text
 from tare.analysis.model import Comparison, Effect
 from tare.analysis.topics.interference import interference
 from tare.analysis.topics.kernels import different_kernels
-from tare.analysis.words import arms_ended, family_note, not_alike, unfit_words
+from tare.analysis.words import arms_ended, family_note, unfit_words, unlike_machines
 from tare.report.figures.svg import legible
 from tare.report.page.arrange import arrange
 from tare.report.page.tables import Table
@@ -74,7 +74,7 @@ def comparison_view(
     parts += [Text(line) for line in answer_lines(comparison)]
     changed = (
         *family_note(comparison),
-        *not_alike(comparison.runs),
+        *unlike_machines(comparison.runs),
         *arms_ended(comparison.runs),
     )
     parts += [Text(legible(text), style="yellow") for text in changed]

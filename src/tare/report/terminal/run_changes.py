@@ -16,9 +16,9 @@ from tare.analysis.model import Comparison, Effect, Key, as_cost, cost_ends
 from tare.analysis.runs.change_verdicts import changed
 from tare.analysis.runs.run_changes import (
     Change,
-    about_two_runs,
     pooled,
     require_same_baseline,
+    two_runs_caveat,
 )
 from tare.analysis.statistics.maxt import least_blocks
 from tare.errors import InputError
@@ -78,7 +78,7 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
             *_effect_cells(names, change.before), _estimate(change.before), _estimate(change.after),
             *_change(change), one.verdict,
         )  # fmt: skip
-    caveat = about_two_runs(before, after)
+    caveat = two_runs_caveat(before, after)
     short = any(not math.isfinite(one.change.high) for one in found)
     runs = [legible(comparison.runs[0].run) for comparison in (before, after)]
     for doubt in doubts_of(before, after):

@@ -25,10 +25,10 @@ from tare.run.cells.cell_events import (
     log_not_begun,
     log_started,
     log_stopped,
-    not_removed,
+    removal_fault,
 )
 from tare.run.cells.duet import InStep
-from tare.run.cells.liveness import while_alive
+from tare.run.cells.liveness import run_while_alive
 from tare.run.cells.neighbours import Neighbour
 from tare.run.cells.outputs import save_logs
 from tare.run.cells.placement import (
@@ -364,7 +364,7 @@ class BatchRunner:
         else:
             starting = started_peer(placing.home.context, network, placing.specs[SUBJECT], cpus)
             peer = await placing.machines.enter_async_context(starting)
-        await while_alive((subject, peer.machine), peer.prove(subject), *placing.lost)
+        await run_while_alive((subject, peer.machine), peer.prove(subject), *placing.lost)
         return None if alone else peer
 
     async def _silence(self, placing: BatchPlacement, roles: Roles, cell: Cell) -> str:
@@ -374,7 +374,7 @@ class BatchRunner:
             return ""
         machines = (roles.subject, roles.peer.machine)
         try:
-            await while_alive(machines, roles.peer.prove(roles.subject, AGAIN_S), *placing.lost)
+            await run_while_alive(machines, roles.peer.prove(roles.subject, AGAIN_S), *placing.lost)
         except TareError as error:
             return f"{roles.subject.name}: its network has fallen silent: {error}"
         return ""
@@ -419,13 +419,13 @@ class BatchRunner:
         began = time.monotonic()
         try:
             starting = site.platform.start(context, arm.options, site.prepared, spec)
-            machine = await while_alive((), starting, *placing.lost)
+            machine = await run_while_alive((), starting, *placing.lost)
         except TareError as fault:
             self._left.setdefault(context.host.name, (context, first))
             log_stopped(self.cells, name, fault)
             raise
         placing.machines.push_async_callback(self._remove, site, machine, spec.workdir, first)
-        hello = await while_alive((), machine.ready(site.run_host.machine_s), *placing.lost)
+        hello = await run_while_alive((), machine.ready(site.run_host.machine_s), *placing.lost)
         boot_s = time.monotonic() - began
         if placing.connection is not None:
             require_network(name, hello.proof)
@@ -433,7 +433,7 @@ class BatchRunner:
                 placing.connection.whole.record_interface(name, str(interface))
         if not self.cells.clocks.virtual:
             settling = wait_for_settled_clock(machine.agent, hello)
-            hello = await while_alive((machine,), settling, *placing.lost)
+            hello = await run_while_alive((machine,), settling, *placing.lost)
         self.cells.log.append(
             MachineReady(
                 machine=name,
@@ -471,18 +471,18 @@ class BatchRunner:
         if fault is None:
             # A dead machine has no cost; its fault is logged below.
             with suppress(MachineFault):
-                cost = await while_alive([machine], machine.host_cost(), lost)
+                cost = await run_while_alive([machine], machine.host_cost(), lost)
             fault = machine.died.result() if machine.died.done() else None
             with suppress(TareError):
-                await while_alive((), self._keep_logs(context, machine.name, workdir), lost)
+                await run_while_alive((), self._keep_logs(context, machine.name, workdir), lost)
         try:
             async with asyncio.timeout(STOP_S):
-                await while_alive((), machine.stop(), lost)
+                await run_while_alive((), machine.stop(), lost)
         except (TareError, OSError, TimeoutError) as error:
             # The host is lost for now: the rest is removed once it is back.
             self._left.setdefault(context.host.name, (context, first))
             if fault is None:
-                fault = not_removed(machine.name, error)
+                fault = removal_fault(machine.name, error)
         log_stopped(self.cells, machine.name, fault, cost)
 
     async def _keep_logs(self, context: Context, name: str, workdir: Path) -> None:

@@ -17,12 +17,12 @@ from tare.events.cell_facts import CellFacts
 from tare.platforms.contract import SUBJECT
 from tare.run.cells.cell_events import log_started, log_without_values, observed, texts, warnings
 from tare.run.cells.duet import Undivided
-from tare.run.cells.liveness import ANSWER_S, REMOVED_S, while_alive
+from tare.run.cells.liveness import ANSWER_S, REMOVED_S, run_while_alive
 from tare.run.cells.neighbours import LoadReport, Loads
 from tare.run.cells.outputs import logs_and_files, save_output
 from tare.run.cells.plausibility import (
     CellClocks,
-    all_impossible,
+    impossible_values,
     unmoved,
     without_unmoved,
 )
@@ -203,7 +203,7 @@ class Attempt:
     async def _execute(self) -> TareError | None:
         log_started(self.context, self.cell, self.number, self.roles)
         try:
-            measured = await while_alive(
+            measured = await run_while_alive(
                 tuple(self.roles.machines.values()), self._measure(), *self.lost
             )
             if self.unaltered is not None:
@@ -297,7 +297,7 @@ class Attempt:
             )
             try:
                 work = self._topology.run(self._work(barrier, progress))
-                outcome = await loads.while_all_run(work)
+                outcome = await loads.run_with_loads(work)
                 took_s = time.monotonic() - began
                 if self.in_step is not None:
                     self.in_step.end()
@@ -358,7 +358,7 @@ class Attempt:
         events += [save_series(context.folder, cell.id, role, series) for role, series in saved]
         found = {SUBJECT: values, **{each.role: each.values for each in measured.loads}}
         loads = [each.doubt for each in measured.loads]
-        doubts = (*measured.probes.doubts, *loads, all_impossible(metrics, found), disk_doubt)
+        doubts = (*measured.probes.doubts, *loads, impossible_values(metrics, found), disk_doubt)
         why = "; ".join(filter(None, doubts))
         events.append(
             CellFinished(

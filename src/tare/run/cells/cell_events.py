@@ -121,7 +121,7 @@ def log_stopped(
     )
 
 
-def not_removed(machine: str, error: TareError | OSError | TimeoutError) -> MachineFault:
+def removal_fault(machine: str, error: TareError | OSError | TimeoutError) -> MachineFault:
     """Return the fault of a machine that could not be removed."""
     if isinstance(error, MachineFault):
         return error

@@ -20,7 +20,7 @@ REMOVED_S = 3.0
 """The same if its machine is removed next: that may be stopped, and never answer."""
 
 
-async def while_alive(
+async def run_while_alive(
     machines: Sequence[Machine],
     work: Coroutine[Any, Any, T],
     *lost: asyncio.Future[MachineFault],

@@ -161,7 +161,7 @@ class Loads:
             pass
         return WorkloadFault(words)
 
-    async def while_all_run(self, work: Coroutine[Any, Any, T]) -> T:
+    async def run_with_loads(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of the subject's ``work``, unless a load ends before it.
 
         Raises:

@@ -58,7 +58,7 @@ def impossible(metrics: Sequence[Metric], values: Mapping[str, float]) -> str:
     return "; ".join(filter(None, found))
 
 
-def all_impossible(
+def impossible_values(
     metrics: Mapping[str, Sequence[Metric]], values: Mapping[str, Mapping[str, float]]
 ) -> str:
     """Return which values of a cell's machines are impossible; empty if none is.

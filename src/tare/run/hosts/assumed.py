@@ -148,7 +148,7 @@ def expected_verdict(host: AssumedHost, study: Study, arm: str, network: bool) -
         return ExpectedVerdict(unusable, "known without a check")
     found = host.known and host.known.arms.get(question(host, study, arm, network))
     if found:
-        return ExpectedVerdict(found.verdict, f"as checked {when(found.at)}")
+        return ExpectedVerdict(found.verdict, f"as checked {time_text(found.at)}")
     return ExpectedVerdict(best, "assumed to work, was never checked")
 
 
@@ -178,7 +178,7 @@ def best_case(host: PlannedHost, study: Study, arm: str) -> Verdict:
     )
 
 
-def when(at: float) -> str:
+def time_text(at: float) -> str:
     """Return a time for readers: ``now``, or the day and the minute."""
     if abs(time.time() - at) < NOW_S:
         return "now"

@@ -36,12 +36,12 @@ from tare.run.preflight.unmet_needs import lacking, lacking_loads, own_ends
 from tare.study.model.notes import ITSELF
 from tare.study.model.platform_options import GIVEN, Switching
 from tare.study.model.releases import release_words
-from tare.study.planning.baselines import in_its_own_shape
+from tare.study.planning.baselines import give_own_shape
 from tare.study.planning.cpu_choice import arranged
 from tare.study.planning.guest_kernels import HOST, REALTIME, GuestKernels
 from tare.study.planning.memory_held import held_at_once
 from tare.study.planning.plan import ArmFacts, HostFacts, Plan, make_plan, shape_lacks
-from tare.workloads.additions import live_toolbox, together
+from tare.workloads.additions import live_toolbox, merge_additions
 
 if TYPE_CHECKING:
     from tare.run.hosts.contract import RunHost
@@ -335,7 +335,7 @@ def _live_toolbox(setup: Grounds, study: Study, arm: str) -> str:
     if "toolbox" not in needs or _stated(setup, study, arm).capabilities.toolbox != {LIVE}:
         return ""
     added = [additions for _, additions in study_additions(setup, study)]
-    return live_toolbox(needs, together(added))
+    return live_toolbox(needs, merge_additions(added))
 
 
 def _arranged_carrier(study: Study, arm: str, carrier: Carrier | None) -> Carrier | None:
@@ -385,7 +385,7 @@ def with_possible_baseline(setup: Grounds, study: Study, verdicts: Mapping[str, 
     host = study.host_of(name)
     facts = facts_of(setup, study, {name: verdicts[name]})[name]
     cpus = facts.cpus_of(arranged_cpus(study, host, setup.run_hosts[host].cpus))
-    return in_its_own_shape(study) if shape_lacks(study, name, facts, cpus) else study
+    return give_own_shape(study) if shape_lacks(study, name, facts, cpus) else study
 
 
 def arranged_cpus(study: Study, host: str, cpus: HostCpus) -> HostCpus:

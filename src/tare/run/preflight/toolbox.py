@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tare.errors import InputError
 from tare.platforms.contract import ToolboxFiles
 from tare.study.reading.load import wrong_in_study
-from tare.workloads.additions import Additions, together
+from tare.workloads.additions import Additions, merge_additions
 from tare.workloads.needs import needs_of, needs_of_loads
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ async def require_additions(setup: Grounds, builder: Host | None, study: Study, 
     """
     added = dict.fromkeys(study.workloads, Additions())
     for label, additions in study_additions(setup, study):
-        added[label] = together([added[label], additions])
-    every = together(added.values())
+        added[label] = merge_additions([added[label], additions])
+    every = merge_additions(added.values())
     every.each_file()
     if builder is None:
         return
@@ -102,7 +102,7 @@ async def study_toolbox(setup: RunSetup, study: Study) -> ToolboxFiles | None:
     context = setup.context
     builder, agent, cache = context.builder, context.agent, context.cache
     box = await prepare_toolbox(builder, kind, agent=agent, cache=cache, say=setup.say)
-    if additions := together(added for _, added in study_additions(setup, study)):
+    if additions := merge_additions(added for _, added in study_additions(setup, study)):
         box = await extended_toolbox(
             builder, box, additions, agent=agent, cache=cache, say=setup.say
         )

@@ -54,7 +54,7 @@ def counter_offset(machine: Sequence[ClockReading], host: Sequence[ClockReading]
 
     Args:
         machine: Readings of the machine's counter.
-        host: Alternating readings of the host's counter, one more: see `in_turn`.
+        host: Alternating readings of the host's counter, one more: see `alternating_readings`.
 
     Returns:
         Bounds in ticks; those of the tightest pair if the readings do not agree.
@@ -67,7 +67,7 @@ def counter_offset(machine: Sequence[ClockReading], host: Sequence[ClockReading]
     )
 
 
-def by_the_host(
+def bounded_readings(
     machine: Sequence[ClockReading], host: Sequence[ClockReading]
 ) -> tuple[ClockReading, ...]:
     """Return readings of a machine with bounds on its host's clock.
@@ -77,7 +77,7 @@ def by_the_host(
 
     Args:
         machine: Readings of the machine.
-        host: Alternating readings of its host's agent, one more: see `in_turn`.
+        host: Alternating readings of its host's agent, one more: see `alternating_readings`.
     """
     return tuple(
         ClockReading(own.guest_ns, before.guest_ns, after.guest_ns, own.tsc)
@@ -135,7 +135,7 @@ async def kept_busy(host: Host, ledger: Ledger) -> AsyncIterator[None]:
             await process.kill()
 
 
-async def in_turn(
+async def alternating_readings(
     machine: AgentClient, host: AgentClient, rounds: int = ROUNDS
 ) -> tuple[tuple[ClockReading, ...], tuple[ClockReading, ...]]:
     """Return readings of a machine's agent, and of its host's before and after each."""

@@ -22,7 +22,13 @@ from tare.hosts.trace.threads import (
     throttled,
 )
 from tare.platforms.linux.cgroups import cgroup_mounts
-from tare.run.probes.host_clock import by_the_host, host_agent, in_turn, kept_busy, readings
+from tare.run.probes.host_clock import (
+    alternating_readings,
+    bounded_readings,
+    host_agent,
+    kept_busy,
+    readings,
+)
 from tare.run.probes.host_side import HostSide
 from tare.run.probes.xen_trace import XenTrace
 
@@ -128,8 +134,8 @@ class HostTrace(HostSide):
             context = self.tracing.context
             if context is not None and context.counted:
                 await held.enter_async_context(kept_busy(context.host, context.ledger))
-            own, its = await in_turn(self.subject.agent, self._host_agent)
-        return by_the_host(own, its)
+            own, its = await alternating_readings(self.subject.agent, self._host_agent)
+        return bounded_readings(own, its)
 
     async def open(self) -> None:
         """Read the subject's clock, before anything loads the host."""

@@ -18,9 +18,9 @@ from tare.platforms.xen.trace.tracer import PROGRAM, XenTracer
 from tare.run.probes.host_clock import (
     EXACT,
     Bounds,
+    alternating_readings,
     counter_offset,
     host_agent,
-    in_turn,
     kept_busy,
     readings,
 )
@@ -81,7 +81,7 @@ class XenTrace(HostSide):
         async with AsyncExitStack() as held:
             if self.vcpus.counted:
                 await held.enter_async_context(kept_busy(self.vcpus.host, self.vcpus.ledger))
-            return await in_turn(own, self._dom0_agent)
+            return await alternating_readings(own, self._dom0_agent)
 
     async def begin(self) -> None:
         """Start to record; called when all machines are ready and wait for their start."""

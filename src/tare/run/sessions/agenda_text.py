@@ -25,7 +25,7 @@ def agenda_of(study: Study) -> Agenda:
     return agenda(study.sessions, study.blocks)
 
 
-def to_do(sessions: Sessions, boot: str, last: str) -> str:
+def boot_instruction(sessions: Sessions, boot: str, last: str) -> str:
     """Return the instruction to start a boot of the computer.
 
     Args:
@@ -52,7 +52,7 @@ def swap(sessions: Sessions, planned: Agenda, next_: Session, by_itself: ByItsel
         by_itself: Returns for a boot whether the computer boots for each batch by itself.
     """
     swaps = _swaps(planned, by_itself)
-    what = to_do(sessions, next_.boot, _boot_before(planned, next_))
+    what = boot_instruction(sessions, next_.boot, _boot_before(planned, next_))
     if next_.number not in swaps:
         return f"first, {what}" if next_.number == 1 else what
     last = planned.least * len(sessions.boots)

@@ -28,7 +28,7 @@ from tare.platforms.linux.network import (
     SpanningNetwork,
     chosen_way,
     free_subnet,
-    in_namespace,
+    namespace_prefix,
     offered_network,
     spanning_network,
 )
@@ -326,7 +326,7 @@ async def started_origin(
         MachineFault: It does not start.
     """
     link = await network.outside(_sibling_name(like, ORIGIN))
-    around, cpus = in_namespace(link.interface), cpus or outside_cpus(context, like)
+    around, cpus = namespace_prefix(link.interface), cpus or outside_cpus(context, like)
     env = link.variable
     async with started_process(context, like, ORIGIN, around, cpus, env) as machine:
         await network.acquaint(context.host, context.host_agent, link, like.name)

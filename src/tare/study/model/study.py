@@ -37,7 +37,7 @@ from tare.study.planning.guest_kernels import GENERAL, HOST
 from tare.study.planning.session_plan import Sessions, odd_rounds, with_as_many
 from tare.study.planning.spreading import Spreadable
 from tare.study.reading.checking import shown, suggestion
-from tare.study.reading.hosting import CpuKeys, HostSpec, LabSpec, StudyPart, or_list_of_names
+from tare.study.reading.hosting import CpuKeys, HostSpec, LabSpec, StudyPart, allow_list_of_names
 from tare.units import Confidence, Duration
 
 
@@ -267,7 +267,7 @@ class StudyFrame(Spreadable, CpuKeys):
         default_factory=dict,
         description="Several computers by name, for arms that name theirs in `on`. Each is "
         "described like `host`. A list of names from the user's hosts file works too.",
-        json_schema_extra=or_list_of_names,
+        json_schema_extra=allow_list_of_names,
     )
     lab: LabSpec = Field(
         default_factory=lambda: LabSpec.model_validate({}),

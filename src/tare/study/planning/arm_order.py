@@ -58,7 +58,7 @@ def balanced(names: Sequence[Name], number: int, seed: str) -> list[Name]:
     return [labels[index] for index in row]
 
 
-def in_order(
+def sort_batches(
     batches: Sequence[Batch], boots: Mapping[str, Sequence[str]], number: int, seed: int
 ) -> list[Batch]:
     """Return the batches of a block in the order in which to measure them.

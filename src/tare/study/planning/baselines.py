@@ -51,7 +51,7 @@ def _give_arms_shape(study: Study) -> Study:
     return _baseline_in(study, alone, shapes[0])
 
 
-def in_its_own_shape(study: Study) -> Study:
+def give_own_shape(study: Study) -> Study:
     """Give the baseline the study's shape, instead of the one that it took from another arm."""
     if not study.baseline_took_shape:
         return study

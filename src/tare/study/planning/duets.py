@@ -96,7 +96,7 @@ def paired(
         if not core_pairs:
             left += [(batch.arm, scenario, None, notes) for batch in two]
             continue
-        both, lone = in_both(two, "a duet measures only what both of its arms can run")
+        both, lone = keep_common_cells(two, "a duet measures only what both of its arms can run")
         left += lone
         for batch, own in zip(both, core_pairs, strict=False):
             placement = replace(batch.placement, subject=own, notes=(notes,))
@@ -104,7 +104,7 @@ def paired(
     return kept, left
 
 
-def in_both(two: Sequence[Batch], why: str) -> tuple[list[Batch], list[Left]]:
+def keep_common_cells(two: Sequence[Batch], why: str) -> tuple[list[Batch], list[Left]]:
     """Leave out what only one of two batches measures.
 
     Args:
@@ -198,7 +198,7 @@ def exchanged(batches: Sequence[Batch]) -> tuple[Batch, ...]:
     return tuple(found)
 
 
-def in_one_order(batches: Sequence[Batch]) -> tuple[Batch, ...]:
+def align_order(batches: Sequence[Batch]) -> tuple[Batch, ...]:
     """Return a block's batches with both arms' cells in the order of the first of the two.
 
     Args:

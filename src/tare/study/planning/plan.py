@@ -20,16 +20,16 @@ from tare.study.model.notes import (
 from tare.study.model.releases import Release
 from tare.study.model.scenario import Scenario
 from tare.study.model.study import Study, WorkloadSpec
-from tare.study.planning.arm_order import in_order
+from tare.study.planning.arm_order import sort_batches
 from tare.study.planning.cells import Batch, Cell, cell_id
 from tare.study.planning.cpu_choice import described
-from tare.study.planning.duets import exchanged, expected_s, in_one_order, paired
+from tare.study.planning.duets import align_order, exchanged, expected_s, paired
 from tare.study.planning.guest_kernels import REALTIME, GuestKernels, KernelChoice, choose_kernel
 from tare.study.planning.host_cpus import Carrier, HostCpus
 from tare.study.planning.memory_held import cached_beyond, little_memory
 from tare.study.planning.placement import Unplaceable, place, with_ends
 from tare.study.planning.release_arms import release_notes, unfit_release
-from tare.study.planning.turns import by_turns
+from tare.study.planning.turns import pair_into_turns
 from tare.units import format_size
 
 CLUSTER_S = 20.0
@@ -309,9 +309,9 @@ class Plan:
         """
         # A string seeds Random through SHA-512, which no process-wide hash seed touches.
         order = random.Random(f"{self.seed}/{number}")
-        batches = in_order(self.batches, self.boots, number, self.seed)
+        batches = sort_batches(self.batches, self.boots, number, self.seed)
         found = tuple(batch.in_block(number, order) for batch in batches)
-        alike = in_one_order(found) if self.study.blocks.paired else found
+        alike = align_order(found) if self.study.blocks.paired else found
         return exchanged(alike) if self.study.blocks.duet else alike
 
 
@@ -361,7 +361,7 @@ def make_plan(
         skipped += [Skip(*each) for each in alone]
     if study.blocks.turns:
         ported = frozenset(arm for arm, each in facts.items() if each.host_addresses)
-        batches, alone = by_turns(batches, kinds, ported)
+        batches, alone = pair_into_turns(batches, kinds, ported)
         skipped += [Skip(*each) for each in alone]
     if study.baseline in study.arms and not any(batch.arm == study.baseline for batch in batches):
         reasons = "; ".join(skip.reason for skip in skipped if skip.arm == study.baseline)

@@ -10,7 +10,14 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tare.study.planning.duets import ARMS, Left, duet_faults, faults_of_two, in_both, needed_by
+from tare.study.planning.duets import (
+    ARMS,
+    Left,
+    duet_faults,
+    faults_of_two,
+    keep_common_cells,
+    needed_by,
+)
 
 if TYPE_CHECKING:
     from tare.study.model.kinds import WorkloadKind
@@ -62,7 +69,7 @@ def turn_faults(
             )
 
 
-def by_turns(
+def pair_into_turns(
     batches: Sequence[Batch], kinds: Mapping[str, WorkloadKind], ported: Set[str]
 ) -> tuple[list[Batch], list[Left]]:
     """Return the batches of arms that work in turns; work without a partner is left out.
@@ -82,7 +89,7 @@ def by_turns(
         if why := _conflict(two):
             left += [(batch.arm, scenario, None, why) for batch in two]
             continue
-        both, lone = in_both(two, WHY)
+        both, lone = keep_common_cells(two, WHY)
         left += lone
         if all(batch.arm in ported for batch in both):
             both, served = _without_servers(both, kinds)

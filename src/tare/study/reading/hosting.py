@@ -118,7 +118,7 @@ def _allow_name(schema: dict[str, Any]) -> None:
     schema["anyOf"][0] = {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,39}$"}
 
 
-def or_list_of_names(schema: dict[str, Any]) -> None:
+def allow_list_of_names(schema: dict[str, Any]) -> None:
     """Allow a list of names in a schema as a short form of a mapping."""
     mapping = {key: schema.pop(key) for key in list(schema) if key != "description"}
     schema["anyOf"] = [{"type": "array", "items": {"type": "string"}, "minItems": 1}, mapping]

@@ -68,7 +68,7 @@ class ClusterLayout:
     slow_start: float
     slower: float = 1.0
 
-    def every(self, milliseconds: int) -> str:
+    def scaled_wait_ms(self, milliseconds: int) -> str:
         """Return in milliseconds, as text, how long a wait is that is so long on hardware."""
         return str(round(milliseconds * self.slower))
 
@@ -147,7 +147,7 @@ def core(layout: ClusterLayout) -> dict[str, str]:
     return {
         "fs.defaultFS": f"hdfs://{layout.master}:{NAMENODE_PORT}",
         "hadoop.tmp.dir": f"{DATA}/tmp",
-        "ipc.client.connect.retry.interval": layout.every(POLL_MS),
+        "ipc.client.connect.retry.interval": layout.scaled_wait_ms(POLL_MS),
     }
 
 
@@ -159,7 +159,7 @@ def hdfs(layout: ClusterLayout, name: str) -> dict[str, str]:
         "dfs.namenode.http-address": f"{layout.master}:{NAMENODE_WEB}",
         "dfs.namenode.safemode.extension": "0",
         "dfs.namenode.datanode.registration.ip-hostname-check": "false",
-        "dfs.namenode.heartbeat.recheck-interval": layout.every(LOST_MS // 2),
+        "dfs.namenode.heartbeat.recheck-interval": layout.scaled_wait_ms(LOST_MS // 2),
         "dfs.heartbeat.interval": "1",
         "dfs.datanode.data.dir": f"file://{DATA}/data",
         # Otherwise a disk takes a block only if 1 GiB stays free.
@@ -183,12 +183,16 @@ def yarn(layout: ClusterLayout, name: str) -> dict[str, str]:
         "yarn.resourcemanager.hostname": layout.master,
         "yarn.resourcemanager.webapp.address": f"{layout.master}:{MANAGER_WEB}",
         "yarn.resourcemanager.am.max-attempts": "1",
-        "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": layout.every(HEARTBEAT_MS),
+        "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": layout.scaled_wait_ms(
+            HEARTBEAT_MS
+        ),
         # A NodeManager that is up before it would ask again after 30 s.
-        "yarn.resourcemanager.connect.retry-interval.ms": layout.every(POLL_MS),
-        "yarn.nm.liveness-monitor.expiry-interval-ms": layout.every(LOST_MS),
-        "yarn.am.liveness-monitor.expiry-interval-ms": layout.every(LOST_MS),
-        "yarn.resourcemanager.rm.container-allocation.expiry-interval-ms": layout.every(LOST_MS),
+        "yarn.resourcemanager.connect.retry-interval.ms": layout.scaled_wait_ms(POLL_MS),
+        "yarn.nm.liveness-monitor.expiry-interval-ms": layout.scaled_wait_ms(LOST_MS),
+        "yarn.am.liveness-monitor.expiry-interval-ms": layout.scaled_wait_ms(LOST_MS),
+        "yarn.resourcemanager.rm.container-allocation.expiry-interval-ms": layout.scaled_wait_ms(
+            LOST_MS
+        ),
         "yarn.nodemanager.hostname": name,
         "yarn.nodemanager.aux-services": "mapreduce_shuffle",
         "yarn.nodemanager.resource.memory-mb": str(sizes.node),
@@ -225,15 +229,15 @@ def mapred(layout: ClusterLayout, archives: str = "") -> dict[str, str]:
         "mapreduce.map.maxattempts": "1",
         "mapreduce.reduce.maxattempts": "1",
         "mapreduce.am.max-attempts": "1",
-        "mapreduce.task.timeout": layout.every(LOST_MS),
+        "mapreduce.task.timeout": layout.scaled_wait_ms(LOST_MS),
         # For a task that has not reported yet.
-        "mapreduce.task.stuck.timeout-ms": layout.every(LOST_MS),
+        "mapreduce.task.stuck.timeout-ms": layout.scaled_wait_ms(LOST_MS),
         "mapreduce.map.speculative": "false",
         "mapreduce.reduce.speculative": "false",
         "mapreduce.job.ubertask.enable": "false",
         "mapreduce.job.reduce.slowstart.completedmaps": str(layout.slow_start),
-        "mapreduce.client.completion.pollinterval": layout.every(POLL_MS),
-        "mapreduce.client.progressmonitor.pollinterval": layout.every(POLL_MS),
+        "mapreduce.client.completion.pollinterval": layout.scaled_wait_ms(POLL_MS),
+        "mapreduce.client.progressmonitor.pollinterval": layout.scaled_wait_ms(POLL_MS),
         "mapreduce.jobhistory.address": f"{layout.master}:10020",
         "mapreduce.jobhistory.webapp.address": f"{layout.master}:{HISTORY_WEB}",
         "mapreduce.jobhistory.intermediate-done-dir": "/history/new",
@@ -244,7 +248,9 @@ def mapred(layout: ClusterLayout, archives: str = "") -> dict[str, str]:
         "yarn.app.mapreduce.am.command-opts": " ".join(
             jvm(sizes.manager, layout.processors, brief=True)
         ),
-        "yarn.app.mapreduce.am.scheduler.heartbeat.interval-ms": layout.every(HEARTBEAT_MS),
+        "yarn.app.mapreduce.am.scheduler.heartbeat.interval-ms": layout.scaled_wait_ms(
+            HEARTBEAT_MS
+        ),
         "yarn.app.mapreduce.am.env": f"JAVA_HOME={HOME}/java",
     }
 
@@ -273,7 +279,7 @@ def metrics(layout: ClusterLayout) -> str:
 
     By default it is every 10 s, in which jobs begin.
     """
-    return f"*.periodMillis={layout.every(COUNTED_MS)}\n"
+    return f"*.periodMillis={layout.scaled_wait_ms(COUNTED_MS)}\n"
 
 
 def _word(value: bool) -> str:

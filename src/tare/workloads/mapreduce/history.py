@@ -46,7 +46,7 @@ def jobs_of(output: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_JOB.findall(output)))
 
 
-def whole_of(jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def merge_records(jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the record of the jobs that a client ran one after the other, as of one job.
 
     Args:

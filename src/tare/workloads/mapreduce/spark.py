@@ -126,7 +126,7 @@ def virtual_machine(heap: int, processors: int) -> list[str]:
 def settings(layout: ClusterLayout) -> dict[str, str]:
     """Return the properties of every Spark job on a cluster."""
     executors = executors_for(len(layout.slaves), layout.sizes)
-    wait = f"{layout.every(LOST_MS)}ms"
+    wait = f"{layout.scaled_wait_ms(LOST_MS)}ms"
     # Spark sets the greatest heap itself, and takes no job that does.
     own = [
         word
@@ -175,8 +175,8 @@ def settings(layout: ClusterLayout) -> dict[str, str]:
         # What is only slow, as emulated machines are, must not be given up.
         "spark.network.timeout": wait,
         "spark.yarn.am.waitTime": wait,
-        "spark.yarn.scheduler.heartbeat.interval-ms": layout.every(HEARTBEAT_MS),
-        "spark.yarn.report.interval": f"{layout.every(POLL_MS)}ms",
+        "spark.yarn.scheduler.heartbeat.interval-ms": layout.scaled_wait_ms(HEARTBEAT_MS),
+        "spark.yarn.report.interval": f"{layout.scaled_wait_ms(POLL_MS)}ms",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": f"file:{EVENTS}",
         "spark.eventLog.compress": "false",

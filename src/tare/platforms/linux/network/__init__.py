@@ -11,7 +11,7 @@ from tare.platforms.linux.network.batch_network import (
     owned_network,
     spanning_network,
 )
-from tare.platforms.linux.network.host_network import Isolated, Network, in_namespace
+from tare.platforms.linux.network.host_network import Isolated, Network, namespace_prefix
 from tare.platforms.linux.network.offered import (
     ALONE,
     UNMADE,
@@ -39,8 +39,8 @@ __all__ = [
     "choose_subnet",
     "chosen_way",
     "free_subnet",
-    "in_namespace",
     "lacking_switch",
+    "namespace_prefix",
     "networks_in",
     "offered_network",
     "owned_network",

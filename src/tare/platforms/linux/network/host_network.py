@@ -151,7 +151,7 @@ class Network:
             raise ValueError(f"the peer is on {self._common.peer_on}, not on {self._name}")
         if self._laid is None:
             return []
-        return in_namespace(f"{self._common.token}-peer")
+        return namespace_prefix(f"{self._common.token}-peer")
 
     @property
     def peer_variable(self) -> Mapping[str, str]:
@@ -168,7 +168,7 @@ class Network:
         """
         for address in filter(None, (one.peer, self._common.links[machine].address)):
             words = [str(agent), "reach", f"{address}:{DISCARD}", str(64)]
-            await host.run([*in_namespace(one.interface), *words], timeout_s=_REACH_S)
+            await host.run([*namespace_prefix(one.interface), *words], timeout_s=_REACH_S)
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -395,7 +395,7 @@ class Network:
         return await self._lay(), next(self._common.numbers)
 
 
-def in_namespace(name: str) -> list[str]:
+def namespace_prefix(name: str) -> list[str]:
     """Return what comes before a command that is to run in a network namespace.
 
     With a ``/sys`` of its own, in which the agent sees the interfaces that are there.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tare.errors import InputError, MachineFault
-from tare.hosts.programs import how_to_install
+from tare.hosts.programs import install_command_for
 from tare.platforms.contract import Capabilities, Context, NetworkWays, PlatformOptions
 from tare.programs import IP
 from tare.study.model.platform_options import AUTO, GIVEN, ISOLATED
@@ -35,10 +35,10 @@ async def offered_network(context: Context, ways: NetworkWays) -> tuple[frozense
         version = await host.run(["ip", "-V"], timeout_s=_ASK_S)
         who = await host.run(["id", "-u"], timeout_s=_ASK_S)
     except (InputError, MachineFault) as error:
-        install = await how_to_install(host, IP)
+        install = await install_command_for(host, IP)
         return ways.unprivileged, f"no bridge can be made: {error.message}; {install}"
     if not version.ok:
-        install = await how_to_install(host, IP)
+        install = await install_command_for(host, IP)
         return ways.unprivileged, f"no bridge can be made without ip: {install}"
     if who.stdout.strip() != b"0":
         return ways.unprivileged, "bridges and taps need root"

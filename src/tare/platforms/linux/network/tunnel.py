@@ -79,7 +79,7 @@ async def _copy(
     try:
         while piece := await source.stdout.read(_PIECE):
             held += piece
-            if whole := whole_frames(held):
+            if whole := length_of_whole_frames(held):
                 frames = bytes(held[:whole])
                 del held[:whole]
                 for other in others:
@@ -92,7 +92,7 @@ async def _copy(
         lost.set_result(MachineFault(f"the network's tunnel to {host} {reason}", transient=True))
 
 
-def whole_frames(held: bytes | bytearray) -> int:
+def length_of_whole_frames(held: bytes | bytearray) -> int:
     """Return how many of the bytes, from the first on, are whole frames with their lengths."""
     whole = 0
     while len(held) >= whole + _LENGTH:

@@ -14,7 +14,7 @@ from tare.errors import InputError, MachineFault, TareError
 from tare.events import ClusterReady, ClusterStopped
 from tare.outputs import put
 from tare.platforms.contract import SUBJECT
-from tare.run.cells.liveness import while_alive
+from tare.run.cells.liveness import run_while_alive
 from tare.run.topologies.cluster.cluster import EMULATED, RunningCluster, layout_for
 from tare.run.topologies.cluster.contract import LOGS_S
 from tare.run.topologies.cluster.member import Member
@@ -80,7 +80,7 @@ async def clustered(
     reason, leaving = "", False
     try:
         try:
-            await while_alive(tuple(machines.values()), cluster.bring_up(), *lost)
+            await run_while_alive(tuple(machines.values()), cluster.bring_up(), *lost)
         except MachineFault as fault:
             reason = str(fault)
             raise

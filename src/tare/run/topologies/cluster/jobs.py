@@ -23,7 +23,7 @@ from tare.run.topologies.cluster.spark import FORGET, spark_job, spark_losses
 from tare.run.topologies.cluster.state import DATANODE_BEAN, error_lines, written
 from tare.workloads.mapreduce.configuration import as_xml, hdfs, mapred
 from tare.workloads.mapreduce.daemons import OWN_CONF, java
-from tare.workloads.mapreduce.history import jobs_of, whole_of
+from tare.workloads.mapreduce.history import jobs_of, merge_records
 from tare.workloads.mapreduce.job import HDFS, worded
 from tare.workloads.mapreduce.spark import executors_of, submission
 
@@ -222,7 +222,7 @@ class ClusterJob:
                 job = await self._alive(spark_job(self.cluster.master))
             else:
                 reading = (history_of(self.cluster, each, patience_s) for each in ran.jobs)
-                job = whole_of([await self._alive(each) for each in reading])
+                job = merge_records([await self._alive(each) for each in reading])
             ran.result["job"] = job
             self._add_phases(ran, job)
 

@@ -115,7 +115,7 @@ class HypervisorUse:
         return max(0.0, self.cpus - self.machine - self.host - sum(self.others.values()))
 
 
-def below_in(result: Mapping[str, Any]) -> HypervisorUse | None:
+def hypervisor_use_in(result: Mapping[str, Any]) -> HypervisorUse | None:
     """Return the use of the CPUs below the host's kernel; None: there is no hypervisor below."""
     reported = result.get("below")
     if not isinstance(reported, Mapping):
@@ -165,7 +165,7 @@ def account_of(result: Mapping[str, Any]) -> CpuAccount:
     idle_s = sum(each["idle"] + each["iowait"] for each in cpus.values())
     steal_s = sum(each["steal"] for each in cpus.values())
     busy_s = total_s - idle_s
-    tasks, below = tasks_in(host), below_in(result)
+    tasks, below = tasks_in(host), hypervisor_use_in(result)
     if below is not None:
         owners = replace(owners, domain=below.domain)
     if owners.server and all(task.process != owners.server for task in tasks):
@@ -219,7 +219,7 @@ def _machine_account(
     return CpuAccount(tuple(spent), cost, None, None, None, None, NOT_WATCHED)
 
 
-def together(parts: Sequence[CpuAccount], rates: Sequence[float]) -> CpuAccount:
+def merge_accounts(parts: Sequence[CpuAccount], rates: Sequence[float]) -> CpuAccount:
     """Return the account of several stretches of time, all of one length, as if of one.
 
     Args:
@@ -288,7 +288,7 @@ def unowned(found: CpuAccount) -> list[str]:
     ]
 
 
-def two_clocks(found: CpuAccount) -> list[str]:
+def clock_warnings(found: CpuAccount) -> list[str]:
     """Return a warning where the threads of a host ran for far more than its kernel was given."""
     if found.threads_of_given is None or found.threads_of_given <= MOST_OF_GIVEN:
         return []

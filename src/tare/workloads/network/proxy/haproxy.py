@@ -55,7 +55,7 @@ def haproxy(parameters: ProxyParameters, shown: Identity | None = None) -> End:
         shown: The key and certificate by which it ends TLS, where it does.
     """
     kept = parameters.requests == "keep-alive"
-    maxconn = most_at_once(parameters)
+    maxconn = connection_limit(parameters)
     servers = (
         f"server {name} {{{name}}}:{{{name}-port}} maxconn {maxconn}"
         for name in origin_names(parameters.origin_addresses)
@@ -81,7 +81,7 @@ def haproxy(parameters: ProxyParameters, shown: Identity | None = None) -> End:
     )
 
 
-def most_at_once(parameters: ProxyParameters) -> int:
+def connection_limit(parameters: ProxyParameters) -> int:
     """Return how many connections it takes at once, and the origin as many.
 
     Twice what the client has at most, as those that are being closed count too, and a rest for

@@ -13,7 +13,7 @@ from tare.workloads.network.proxy.account import (
     HOST,
     CpuAccount,
     HypervisorUse,
-    below_in,
+    hypervisor_use_in,
     shares,
 )
 from tare.workloads.values import mapping, number
@@ -134,7 +134,7 @@ def _busy(
 
 def _mean_below(rounds: Sequence[Mapping[str, Any]]) -> HypervisorUse | None:
     """Return who had the CPUs below the host's kernel, its own use as the mean over the rounds."""
-    found = [below for each in rounds if (below := below_in(each)) is not None]
+    found = [below for each in rounds if (below := hypervisor_use_in(each)) is not None]
     return replace(found[-1], host=fmean(each.host for each in found)) if found else None
 
 

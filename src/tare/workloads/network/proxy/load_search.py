@@ -55,7 +55,7 @@ def shares_of(parameters: ProxyParameters) -> tuple[int, ...]:
     return SHARES if parameters.at_shares else ()
 
 
-def at_share(percent: int) -> str:
+def stage_at_share(percent: int) -> str:
     """Return the name of the stage at a share of what the proxy can."""
     return f"at-{percent}"
 
@@ -65,7 +65,7 @@ def step(path: Path, connections: int) -> str:
     return f"{path}-{connections}"
 
 
-def in_round(name: str, nth: int) -> str:
+def stage_in_round(name: str, nth: int) -> str:
     """Return the name of a stage that comes in rounds, in one of them, from 1."""
     return name if nth == 1 else f"{name}.{nth}"
 
@@ -159,10 +159,10 @@ def _following(parameters: ProxyParameters, results: Results, straight: bool) ->
     connections = fewest_for(proxied)
     rate = proxied[connections]
     for percent in shares_of(parameters):
-        if at_share(percent) not in results:
-            return _timed(parameters, at_share(percent), rate * percent / 100)
+        if stage_at_share(percent) not in results:
+            return _timed(parameters, stage_at_share(percent), rate * percent / 100)
     for nth in range(1, parameters.rounds + 1):
-        offered, full = (in_round(name, nth) for name in (OFFERED, FULL))
+        offered, full = (stage_in_round(name, nth) for name in (OFFERED, FULL))
         if parameters.offered is not None and offered not in results:
             return replace(_timed(parameters, offered, parameters.offered), in_sync=True)
         if full not in results:

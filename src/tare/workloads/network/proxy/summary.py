@@ -13,9 +13,9 @@ from tare.workloads.network.proxy import load_search
 from tare.workloads.network.proxy.account import (
     CpuAccount,
     account_of,
+    clock_warnings,
+    merge_accounts,
     slow_look,
-    together,
-    two_clocks,
     unowned,
 )
 from tare.workloads.network.proxy.faults import fault_warnings, faults_of
@@ -60,7 +60,7 @@ def _summed(reported: Mapping[str, Any], asked: ProxyParameters | None) -> dict[
     rounds = _rounds(reported)
     each_rate = [number(each, "stages.full.requests_per_s") for each in rounds]
     rate = fmean(each_rate)
-    found = together([account_of(each) for each in rounds], each_rate)
+    found = merge_accounts([account_of(each) for each in rounds], each_rate)
     rates = {path: load_search.steps_of(path, stages) for path in load_search.PATHS}
     direct = max(rates["direct"].values())
     straight = max(rates["straight"].values(), default=None)
@@ -112,7 +112,7 @@ def _summed(reported: Mapping[str, Any], asked: ProxyParameters | None) -> dict[
             *reported.get("warnings", ()),
             *_slowest_look(rounds),
             *unowned(found),
-            *two_clocks(found),
+            *clock_warnings(found),
             *fault_warnings(faults),
             *spent(faults, lasting, len(origins)),
             *scarce(preparation),

@@ -26,8 +26,8 @@ from tare.workloads.network.proxy.haproxy import (
     QUESTIONS,
     SOCKET,
     VERSION,
+    connection_limit,
     haproxy,
-    most_at_once,
 )
 from tare.workloads.network.proxy.parameters import ProxyParameters
 from tare.workloads.network.proxy.summary import PACKETS, RECORDED, summed
@@ -37,14 +37,17 @@ PREPARATION_S = 2.0
 NEEDS: frozenset[Need] = frozenset({"network", "bridged", "toolbox"})
 
 _TIMED = (
-    *((f"response-{percent}", load_search.at_share(percent)) for percent in load_search.SHARES),
+    *(
+        (f"response-{percent}", load_search.stage_at_share(percent))
+        for percent in load_search.SHARES
+    ),
     ("response-offered", load_search.OFFERED),
     ("probe", load_search.PROBE),
 )
 """Names of metrics, and the stage they are of."""
 _WORDS = {
     **{
-        load_search.at_share(percent): f"at {percent} % of the proxy's capacity"
+        load_search.stage_at_share(percent): f"at {percent} % of the proxy's capacity"
         for percent in load_search.SHARES
     },
     load_search.OFFERED: "at the rate that all arms are offered",
@@ -198,7 +201,7 @@ class Proxy(ProxiedWorkload[ProxyParameters]):
                     parameters.size,
                     ORIGIN_PORT,
                     parameters.origin_workers,
-                    most_at_once(parameters),
+                    connection_limit(parameters),
                     parameters.origin_addresses,
                 ),
                 following=following,
