@@ -321,3 +321,10 @@ def test_empty_objects_have_no_bandwidth(name: str) -> None:
         assert ("bandwidth" in names) == ("bandwidth" in values) == (size > 0)
         metrics = {metric.name: metric for metric in workload.metrics}
         assert not any(metrics[each].impossible(values[each]) for each in values)
+
+
+def test_haproxy_reads_the_file_that_its_configuration_is_written_to() -> None:
+    asked = haproxy(ProxyParameters()).params
+    path = asked["argv"][-1]
+    assert path == "/tmp/tare-haproxy/haproxy.cfg"
+    assert asked["files"][path].startswith("global\n")

@@ -8,7 +8,7 @@ from tare.workloads.network.proxy.parameters import ProxyParameters
 
 PROGRAM = "haproxy"
 FOLDER = "/tmp/tare-haproxy"
-SOCKET, SITE, CONFIGURATION = f"{FOLDER}/stats", f"{FOLDER}/site.pem", f"{FOLDER}/haproxy.cfg"
+SOCKET, SITE, CONFIGURED = f"{FOLDER}/stats", f"{FOLDER}/site.pem", f"{FOLDER}/haproxy.cfg"
 VERSION = (PROGRAM, "-vv")
 """The command that prints its version, its libraries, and how it was built."""
 QUESTIONS = ("show info", "show stat")
@@ -74,9 +74,9 @@ def haproxy(parameters: ProxyParameters, shown: Identity | None = None) -> End:
     return End(
         "serve-program",
         {
-            "argv": [PROGRAM, "-db", "-f", CONFIGURATION],
+            "argv": [PROGRAM, "-db", "-f", CONFIGURED],
             "port": HTTP_PORT,
-            "files": {CONFIGURATION: configuration, **({} if shown is None else {SITE: shown.pem})},
+            "files": {CONFIGURED: configuration, **({} if shown is None else {SITE: shown.pem})},
         },
     )
 
