@@ -161,3 +161,79 @@ def test_if_one_of_them_fails_the_others_are_ended(tmp_path: Path) -> None:
     assert "after" not in ended.stdout.split()
     time.sleep(max(0.0, 4.5 - (time.monotonic() - began)))
     assert not (tmp_path / "went-on").exists()
+
+
+class Clone:
+    """What set-up builds the agent from, with a stand-in for cargo."""
+
+    def __init__(self, folder: Path, cache: Path) -> None:
+        self.folder, self.cache = folder, cache
+        for part in ("agent", "scripts", ".cargo", "locks", "wheel", "pyproject.toml"):
+            source = ROOT / part
+            if source.is_dir():
+                unneeded = shutil.ignore_patterns("target", "__pycache__")
+                shutil.copytree(source, folder / part, ignore=unneeded, copy_function=shutil.copy)
+            else:
+                shutil.copy(source, folder / part)
+        self.target = folder / "agent" / "target" / f"{os.uname().machine}-unknown-linux-gnu"
+
+    def build(self) -> str:
+        """Return whether cargo found the agent, or what else it did."""
+        programs = self.folder / "programs"
+        programs.mkdir(exist_ok=True)
+        (programs / "cargo").write_text(
+            f'#!{BASH}\n[ "$1" = rustc ] || exec {shutil.which("cargo")} "$@"\n'
+            f"cd {self.target.parent} 2>/dev/null && [ -e {self.target}/release/tare-agent ] &&\n"
+            f"    echo found && exit\n"
+            f"mkdir -p {self.target}/release/.fingerprint/agent {self.target.parent}/release\n"
+            f"touch {self.target}/release/{{tare-agent,.fingerprint/agent/dep-bin}}\necho built\n"
+        )
+        (programs / "cargo").chmod(0o755)
+        ended = subprocess.run(
+            ["bash", "-c", f". {self.folder}/scripts/setup; build_agent"],
+            env={
+                **os.environ,
+                "PATH": f"{programs}:{os.environ['PATH']}",
+                "XDG_CACHE_HOME": str(self.cache),
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout.strip()
+
+
+def test_clones_of_the_same_sources_share_a_built_agent(tmp_path: Path) -> None:
+    first = Clone(tmp_path / "first", tmp_path / "cache")
+    assert (first.build(), first.build()) == ("built", "found")
+    second = Clone(tmp_path / "second", tmp_path / "cache")
+    source = second.folder / "agent" / "src" / "main.rs"
+    assert second.build() == "found"
+    # Cargo compares these times, and builds what is older than its sources.
+    record = second.target / "release" / ".fingerprint" / "agent" / "dep-bin"
+    assert record.stat().st_mtime > source.stat().st_mtime
+    third = Clone(tmp_path / "third", tmp_path / "cache")
+    with (third.folder / "agent" / "src" / "main.rs").open("a") as changed:
+        changed.write("\n")
+    assert third.build() == "built"
+
+
+def test_a_damaged_agent_in_the_cache_is_built_again(tmp_path: Path) -> None:
+    assert Clone(tmp_path / "first", tmp_path / "cache").build() == "built"
+    (kept,) = (tmp_path / "cache" / "tare" / "agents").glob("*.tar.gz")
+    with kept.open("ab") as file:
+        file.write(b"more")
+    assert Clone(tmp_path / "second", tmp_path / "cache").build() == "built"
+
+
+def test_the_cache_keeps_the_agents_of_the_last_two_sources(tmp_path: Path) -> None:
+    for number in range(4):
+        clone = Clone(tmp_path / str(number), tmp_path / "cache")
+        with (clone.folder / "agent" / "src" / "main.rs").open("a") as changed:
+            changed.write("\n" * number)
+        assert clone.build() == "built"
+    kept = sorted(path.name for path in (tmp_path / "cache" / "tare" / "agents").iterdir())
+    assert len(kept) == 4
+    assert {name.partition(".")[2] for name in kept} == {"tar.gz", "tar.gz.sha256"}
