@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 from study.study_catalog import CATALOG
 from tare.cli.main import app
 from tare.errors import InputError
-from tare.run.reference import generated
+from tare.run.reference import study_reference
 from tare.study.reading.load import parse_study
 from tare.study.reading.yamltext import StudyError
 from tare.study.reference.explaining import explain, sections_of
 
-REFERENCE = generated()["study.md"]
+REFERENCE = study_reference()
 SECTIONS = sections_of(REFERENCE)
 ROWS = sorted({row.key for section in SECTIONS for row in section.rows})
 NAMES = sorted({name for section in SECTIONS for name in section.names})
