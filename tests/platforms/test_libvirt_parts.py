@@ -141,8 +141,8 @@ def test_a_domain_says_what_was_asked_for(
         ({"cap": 0.001}, "cap"),
         ({"shares": 512, "scheduling": {"weight": 50}}, "`shares` or `scheduling: {weight}`"),
         ({"cap": 0.5, "neighbour_scheduling": {"cap": 0.5}}, "`cap` or `scheduling: {cap}`"),
-        ({"scheduling": {"nice": 3}}, "libvirt knows no nice"),
-        ({"scheduling": {"slice": "3ms"}}, "libvirt knows no slice"),
+        ({"scheduling": {"nice": 3}}, "`nice` is not supported by libvirt"),
+        ({"scheduling": {"slice": "3ms"}}, "`slice` is not supported by libvirt"),
     ],
 )
 def test_incompatible_settings_are_refused(settings: dict[str, Any], words: str) -> None:

@@ -127,8 +127,8 @@ class LibvirtOptions(AttachedDisk, LinuxOptions):
 
     @classmethod
     def within(cls, wanted: Scheduling) -> Scheduling:
-        """Refuse what libvirt does not know, or no Linux kernel takes."""
-        return super().within(refused(wanted, UNKNOWN, "libvirt knows"))
+        """Refuse what libvirt lacks, or no Linux kernel takes."""
+        return super().within(refused(wanted, UNKNOWN, "libvirt"))
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
