@@ -9,7 +9,7 @@ import numpy as np
 
 from tare.analysis.effects.results import Interval
 from tare.analysis.topics.load_balancer import Throughput
-from tare.analysis.topics.proxied_cells import ProxiedCell, against
+from tare.analysis.topics.proxied_cells import ProxiedCell, compare_within_blocks
 from tare.analysis.topics.proxied_losses import Loss, capacity_losses
 from tare.events.results import CellResult
 from tare.report.sections.load_balancer_findings import findings

@@ -26,7 +26,7 @@ from tare.report.sections.pairs import Pairs
 from tare.report.sections.provenance import Provenance
 from tare.report.sections.reproduction import Reproduction
 from tare.report.sources.paper import PaperDraft, RunFindings, paper_drafts, parts_of
-from tare.report.sources.stated import own_words, stated_table
+from tare.report.sources.stated import run_value_text, stated_table
 
 REFERENCES = {name: load_reference(name) for name in known_references()}
 TITLES = tuple(section.title for section in (Reproduction, Interference, Pairs, Provenance))
@@ -62,8 +62,9 @@ def test_a_number_of_one_machine_is_next_to_that_machine_alone(comparison: Compa
     assert set(found["tick"].own) == {"bare"}
     # Neither the bare machine nor Hyper-V's guest is Xen's.
     assert found["xen-pinned"].own == {}
-    assert own_words(found["xen-pinned"]).startswith("nothing: Xen HW-Assisted VM: this run has no")
-    assert "bare" not in own_words(found["hyperv-pinned-pv"])
+    words = run_value_text(found["xen-pinned"])
+    assert words.startswith("nothing: Xen HW-Assisted VM: this run has no")
+    assert "bare" not in run_value_text(found["hyperv-pinned-pv"])
     # What is said of a scenario is of all arms.
     assert set(found["shared-bus-factor"].own) == {"bare", "bare-again", "vm"}
 
@@ -108,7 +109,7 @@ def test_no_number_points_to_what_is_empty(name: str, comparison: Comparison) ->
     numbers = stated(comparison, reference)
     rows = stated_table(reference, numbers, page).rows
     for row in rows:
-        words = own_words(row, page)
+        words = run_value_text(row, page)
         # Away from a figure or table, none is called this one.
         assert not re.search(r"\bthis (figure|table)\b", words), row.name
         assert not words.startswith(("see Ranking", "see What neighbours do")), row.name

@@ -153,7 +153,7 @@ def test_statements_that_a_run_did_not_measure_are_reported(
 def test_the_measuring_method_is_shown_when_the_run_recorded_it(
     stated_by_name: dict[str, Stated],
 ) -> None:
-    assert own_words(stated_by_name["tick-rate"]).startswith("see What ran: the kernels")
+    assert run_value_text(stated_by_name["tick-rate"]).startswith("see What ran: the kernels")
     quantum = stated_by_name["xen-quantum"]
     assert "This run: nothing: Xen Para-virtualized VM: " in statement(quantum, is_empty=False)
     of_xen = replace(quantum, unlike="")

@@ -22,7 +22,6 @@ from tare.analysis.statistics.meta_analysis import (
     pool,
     rank_shift,
     seldom_shift,
-    together,
     trimmed_shift,
 )
 from tare.analysis.statistics.resolution import NANOSECOND, log_widening
@@ -275,7 +274,7 @@ def pooled(comparisons: Sequence[Comparison], confidence: float) -> tuple[Pooled
 
 def _pool(effects: Sequence[Effect], confidence: float) -> PooledEffect:
     found = [_mean_and_error(effect) for effect in effects]
-    return together([mean for mean, _ in found], [error for _, error in found], confidence)
+    return pool([mean for mean, _ in found], [error for _, error in found], confidence)
 
 
 def _mean_and_error(effect: Effect) -> tuple[float, float]:

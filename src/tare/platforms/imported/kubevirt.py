@@ -157,10 +157,10 @@ def _size(found: Description, values: Values) -> None:
     if any(parts):
         found.vcpus = 1
         for part in parts:
-            found.vcpus = min(found.vcpus * (whole(part or "1") or 1), 1 << 20)
-        if (whole(parts[2]) or 1) > 1:
+            found.vcpus = min(found.vcpus * (parse_whole_number(part or "1") or 1), 1 << 20)
+        if (parse_whole_number(parts[2]) or 1) > 1:
             found.leave("threads of a core", "each vCPU is a separate core")
-        if (whole(parts[1]) or 1) > 1:
+        if (parse_whole_number(parts[1]) or 1) > 1:
             found.leave(f"domain.cpu.sockets {parts[1]}", "all vCPUs are in one socket")
     for name in ("limits", "requests"):
         cpus, memory = (
@@ -174,8 +174,8 @@ def _size(found: Description, values: Values) -> None:
         found.memory = _bytes(guest)
     if not any(key.startswith("spec.instancetype") for key in values):
         found.vcpus = found.vcpus or 1
-    most = whole(values.get("domain.cpu.maxSockets", ""))
-    if most and most > (whole(parts[1]) or 1):
+    most = parse_whole_number(values.get("domain.cpu.maxSockets", ""))
+    if most and most > (parse_whole_number(parts[1]) or 1):
         found.leave(f"sockets that may be added, up to {most}", "Tare uses the available ones")
 
 

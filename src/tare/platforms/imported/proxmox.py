@@ -134,7 +134,7 @@ def _size_of(found: Description, values: Values) -> None:
     found.vcpus = cores * sockets
     if sockets > 1:
         found.leave(f"sockets: {sockets}", "each vCPU is a separate core, in one socket")
-    there = whole(values.get("vcpus", ""))
+    there = parse_whole_number(values.get("vcpus", ""))
     if there and there < found.vcpus:
         found.leave(f"vCPUs that may be added, up to {found.vcpus}", "Tare uses the available ones")
         found.vcpus = there

@@ -26,7 +26,7 @@ from tare.platforms.linux.backed_disk import BACKINGS, forget_backed
 from tare.platforms.linux.console import Console
 from tare.platforms.linux.disk import OwnDisk
 from tare.platforms.linux.process_cost import vcpu_cost
-from tare.platforms.linux.process_machine import any_stopped
+from tare.platforms.linux.process_machine import is_any_stopped
 from tare.platforms.linux.scheduling import Scheduled
 from tare.platforms.linux.sockets import reached
 from tare.platforms.qemu.disk import require_bus

@@ -19,7 +19,7 @@ from tare.references.arms import counterparts_of
 from tare.references.exhibits import Exhibit
 from tare.references.measured import longest_views, measured_keys, samples_of
 from tare.references.pairing import PairedTable, SideBySide, arms_of, shown_value
-from tare.references.scenarios import matching, skipped_in, unlike
+from tare.references.scenarios import matching, skipped_in, why_no_scenario
 from tare.references.stated import Stated
 from tare.report.figures.bars import Bar, bars_figure, common_unit
 from tare.report.figures.frame import Captioned, Figure

@@ -56,7 +56,7 @@ def stated_table(
         Column("conditions", lambda row: row.conditions, "Conditions"),
         Column("section", lambda row: row.fact.section, "Section"),
         Column("of", lambda row: joined(row.fact.of) if row.fact.of else ""),
-        Column("own", lambda row: own_words(row, page), "This run"),
+        Column("own", lambda row: run_value_text(row, page), "This run"),
     )
     caption = (
         f"Numbers that the text of {reference.reference} states, and what this run has for them"
@@ -78,10 +78,10 @@ def statement(row: Stated, *, is_empty: bool, page: PageParts | None = None) -> 
         return fact
     if is_empty and not row.unlike and THIS.match(row.fact.here):
         return f"{fact} This run: nothing, for the reason above."
-    return f"{fact} This run: {own_words(row, page, is_under=True)}."
+    return f"{fact} This run: {run_value_text(row, page, is_under=True)}."
 
 
-def own_words(row: Stated, page: PageParts | None = None, *, is_under: bool = False) -> str:
+def run_value_text(row: Stated, page: PageParts | None = None, *, is_under: bool = False) -> str:
     """Return what the run has for it, arm by arm, or why it has nothing.
 
     Args:

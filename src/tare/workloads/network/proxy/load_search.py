@@ -217,7 +217,7 @@ def _full(parameters: ProxyParameters, nth: int, connections: int, rate: float) 
     )
     margin_s = max(MARGIN_S, MARGIN_SHARE * seconds)
     window = (warmup + margin_s, seconds - 2 * margin_s)
-    name, probe_name = (in_round(each, nth) for each in (FULL, PROBE))
+    name, probe_name = (stage_in_round(each, nth) for each in (FULL, PROBE))
     return Stage(name, client, probe=probe, probe_name=probe_name, account=window, in_sync=True)
 
 
