@@ -65,7 +65,7 @@ def test_a_number_of_one_machine_is_next_to_that_machine_alone(comparison: Compa
     words = run_value_text(found["xen-pinned"])
     assert words.startswith("nothing: Xen HW-Assisted VM: this run has no")
     assert "bare" not in run_value_text(found["hyperv-pinned-pv"])
-    # What is said of a scenario is of all arms.
+    # Numbers about a scenario are about all arms.
     assert set(found["shared-bus-factor"].own) == {"bare", "bare-again", "vm"}
 
 
