@@ -143,6 +143,7 @@ _MORE = rf"(?:{NUMBER} % longer|{NUMBER}× as long)"
 _LESS = rf"(?:{NUMBER} % less time|{NUMBER}× as long)"
 _SIZE = rf"(?:{NUMBER} %|{NUMBER}×)"
 _ONE = rf"(?i:{_LABEL})"
+_CHANGE_SO_FAR = rf"(?:[+−]?{NUMBER} %|{NUMBER}×|no change)"
 
 
 def _clause(
@@ -153,6 +154,7 @@ def _clause(
     true_cost: Callable[[str], float],
     decides: Callable[[int], Mapping[str, bool]] | None,
 ) -> Iterator[Claim]:
+    costs = {c.resource: c for c in comparison.resources if c.arm == arm}
     full: Callable[[str], re.Match[str] | None] = lambda pattern: re.fullmatch(pattern, clause)  # noqa: E731
     if full(rf"{_ONE} takes {_MORE}(?:, {_ONE} {_MORE})*"):
         for label in re.findall(rf"({_ONE}) (?:takes )?{_MORE}", clause):
@@ -207,6 +209,11 @@ def _clause(
         rf"(?i:too few) blocks for a verdict(?: on {_NAMES})? \((\d+) of the (\d+) needed\)"
     ):
         yield Claim("answer: too few blocks", int(found[1]) < int(found[2]) == LEAST, clause)
+    elif full(rf"(?i:so far): {_ONE} {_CHANGE_SO_FAR}(?:, {_ONE} {_CHANGE_SO_FAR})*"):
+        # Measured sizes without a bound: they may stand only where there is no verdict.
+        for label in re.findall(rf"({_ONE}) {_CHANGE_SO_FAR}", clause):
+            finding = costs[_OF_LABEL[label.lower()]].finding
+            yield Claim("answer: sizes so far", finding == "preliminary", clause)
     elif full(rf"The figures? for {_NAMES} includes? boots that seem slow|Slow boots: {_NAMES}"):
         # How often boots seem slow that are not is counted with cautions.
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -78,7 +79,9 @@ def test_the_plan_says_of_tails_and_maxima_only_where_there_are_any() -> None:
 
 def test_the_plan_allows_for_looks_and_for_the_twins_boots() -> None:
     def first(basis: Basis, asked: Plans) -> float:
-        return float(describe_detectable(basis, asked)[1].split(": ")[1].split(" %")[0])
+        lines = describe_detectable(basis, asked)
+        about_blocks = next(line for line in lines if re.match(r"\d+ blocks: ", line))
+        return float(about_blocks.split(": ")[1].split(" %")[0])
 
     asked = plans(8, 8, typical=11)
     once = first(assumed_basis(), asked)

@@ -117,7 +117,7 @@ def test_a_node_that_passes_requests_on_is_listed(form: str) -> None:
         ("chrt -f 50", {"scheduling": {"policy": "fifo", "priority": 50}}, None),
         ("chrt --fifo 99", {"scheduling": {"policy": "fifo", "priority": 98}}, "priority 99"),
         ("chrt -b 0", {"scheduling": {"policy": "batch"}}, None),
-        ("chrt -r 10", {}, "chrt -r 10: Tare knows"),
+        ("chrt -r 10", {}, "chrt -r 10: Tare supports"),
         ("nice -n -5", {"scheduling": {"nice": -5}}, None),
         ("nice --adjustment=7", {"scheduling": {"nice": 7}}, None),
         ("nice -12", {"scheduling": {"nice": 12}}, None),

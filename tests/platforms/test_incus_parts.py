@@ -298,7 +298,7 @@ def test_projects_have_short_names_of_their_own() -> None:
         ({"type": "vm", "privileged": True}, "`privileged` is of containers"),
         ({"type": "vm", "scheduling": {"cap": 1}}, "cap containers only"),
         ({"scheduling": {"weight": 50, "cap": 0.5}}, "either a weight or a cap"),
-        ({"scheduling": {"nice": 2}}, "no nice"),
+        ({"scheduling": {"nice": 2}}, "`nice` is not supported"),
         ({"address": "a", "socket": "/s"}, "either an `address` or a `socket`"),
         ({"ca": "f"}, "goes with an `address`"),
         ({"address": "https://a"}, "`a`"),

@@ -290,7 +290,7 @@ def test_inlining_gives_ids_tooltips_and_title(tmp_path: Path) -> None:
 
 
 def test_text_that_is_not_svg_is_refused() -> None:
-    with pytest.raises(ValueError, match="no figure"):
+    with pytest.raises(ValueError, match="not a figure"):
         inline_svg("<html>", name="x", title="", description="")
 
 

@@ -63,7 +63,7 @@ async def test_machines_are_not_placed_on_cpus_that_are_gone(agent_program: Path
     host, log = Hotplugged(agent_program), Log()
     watch = CpuWatch(log)  # type: ignore[arg-type]
     Hotplugged.looks = [(0, 1, 2)]
-    with pytest.raises(MachineFault, match="CPU 3, where its machines are to run") as error:
+    with pytest.raises(MachineFault, match="CPU 3, needed for its machines") as error:
         await watch.require(host, "", 1, {2, 3})
     assert not error.value.transient
     assert "start a new run" in error.value.hint

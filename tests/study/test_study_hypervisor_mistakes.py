@@ -38,7 +38,7 @@ def study_of(folder: Path, arm: str) -> Path:
         (f"{NODE}, address: 'pve.example:8006'", "write `pve.example`, and `port: 8006`"),
         (f"{NODE}, address: 'root@pam@pve.example'", "write `pve.example`; the user comes from"),
         (f"{NODE}, address: 'root:{PLANTED}@pve.example'", "write `pve.example`; the user"),
-        (f"{NODE}, address: 'pve example'", "v.address: must be a name or an address alone"),
+        (f"{NODE}, address: 'pve example'", "v.address: must be only a name or an address"),
         (NODE, "arms.v.address: is missing; add it"),
         (f"{PVE}, password: {PLANTED}", "v.password: unknown key: it has no place in a study"),
         (f"{PVE}, verify-ssl: false", "v.verify-ssl: unknown key: certificates are always verif"),
