@@ -8,46 +8,34 @@ module of the cycle can be understood, tested or moved without all others.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Mapping, Set
 
 import grimp
 
 Graph = Mapping[str, Set[str]]
-Import = tuple[str, str]
-"""The module that imports, and the module that it imports."""
-
-ALLOWED: tuple[Import, ...] = ()
-"""Imports for types alone that close a cycle today. Remove them one by one; add none."""
 
 
 def main() -> int:
-    """Print each cycle, and each allowed import that closes none; return 1 if there is any."""
-    found = faults(imports_of_files(), ALLOWED)
+    """Print each cycle; return 1 if there is any."""
+    found = faults(imports_of_files())
     for fault in found:
         print(fault)
     return 1 if found else 0
 
 
-def faults(graph: Graph, allowed: Collection[Import]) -> list[str]:
-    """Return what is wrong with a graph of imports, one line for each.
+def faults(graph: Graph) -> list[str]:
+    """Return the cycles of a graph of imports in words, one line for each import.
 
     Args:
         graph: The modules that each module imports.
-        allowed: Imports that may close a cycle.
     """
-    left = {
-        module: {other for other in imported if (module, other) not in allowed}
-        for module, imported in graph.items()
-    }
     found = []
-    for cycle in cycles(left):
+    for cycle in cycles(graph):
         found.append(f"{len(cycle)} modules import each other:")
         found += [
-            f"  {module} imports {', '.join(sorted(left[module] & set(cycle)))}" for module in cycle
+            f"  {module} imports {', '.join(sorted(graph[module] & set(cycle)))}"
+            for module in cycle
         ]
-    for module, other in allowed:
-        if other not in graph.get(module, ()) or not cycles({**left, module: {other}}):
-            found.append(f"the import of {other} by {module} closes no cycle: remove it in ALLOWED")
     return found
 
 
