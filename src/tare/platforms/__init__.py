@@ -1,1 +1,1 @@
-"""One file or folder per platform, and the contract that they are."""
+"""Platforms, one per file or folder, and the contract that each platform fulfils."""

@@ -1,4 +1,4 @@
-"""The bare host: the agent as an ordinary process, which everything else is compared with."""
+"""The bare host: the agent runs as an ordinary process, the baseline of every comparison."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Bare(Platform[BareOptions]):
     options = BareOptions
 
     def describe(self, options: BareOptions) -> str:
-        """Return what reports call it."""
+        """Return the name that reports use for the arm."""
         words = (
             *options.memory_words,
             *options.wanted_switch.words,
@@ -103,7 +103,7 @@ class Bare(Platform[BareOptions]):
         return ", ".join(("bare host", *words))
 
     def stated(self, options: BareOptions) -> Statement:
-        """Return what the bare host offers; nothing is tried for it."""
+        """Return what the bare host offers, without testing anything on this host."""
         unlimited = options.memory_limit == "none"
         return Statement(
             capabilities=Capabilities(
@@ -135,7 +135,7 @@ class Bare(Platform[BareOptions]):
         )
 
     def writes(self, options: BareOptions) -> tuple[Write, ...]:
-        """Return what an agent on the bare host makes there."""
+        """Return the objects that an agent creates on the bare host."""
         return PROCESS_MACHINE
 
     async def check(self, context: Context, options: BareOptions) -> Verdict:
@@ -260,13 +260,13 @@ class Bare(Platform[BareOptions]):
 
 
 async def _joined(spec: MachineSpec) -> tuple[Link | None, list[str]]:
-    """Return how the agent is connected, and what comes before its command for that."""
+    """Return how the agent is connected, and the command prefix that connects it."""
     if spec.network is None:
         return None, []
     if not spec.own_address:
         return await spec.network.here(spec.name), []
     link = await spec.network.namespace(spec.name)
-    # With a /sys of its own, in which the agent sees the interfaces of its namespace.
+    # `ip netns exec` mounts a separate /sys, which shows the agent its namespace's interfaces.
     return link, ["ip", "netns", "exec", link.interface]
 
 
@@ -277,10 +277,10 @@ async def _kept(
     scheduled: Scheduled,
     held: AsyncExitStack,
 ) -> tuple[MemoryGroup | None, dict[str, Any]]:
-    """Make the group that keeps the machine to its memory, where it is to be kept to it.
+    """Make the control group that limits the machine's memory, if the machine needs one.
 
     Returns:
-        The group, and what is recorded of the memory that the machine may have.
+        The group (None without a limit), and the record of the machine's memory limit.
     """
     must = spec.keeps_memory or options.memory_limit == "shape"
     if not must and not spec.uses_disk:
@@ -298,7 +298,7 @@ async def _kept(
 
 
 def _group_prefix(context: Context, kept: MemoryGroup | None) -> list[str]:
-    """Return what comes before a command that is to begin in the group."""
+    """Return the command prefix that starts a program in the group; empty without a group."""
     if kept is None:
         return []
     return [str(context.host_agent), "exec", "--cgroup", str(kept.folder), "--"]

@@ -1,8 +1,8 @@
 """The contract of platforms: options, a statement, a verdict about this host, running machines.
 
-A platform is one way to run a machine on a host. It states what it is and can; what it does not
-state is skipped with the reason. One file or folder per platform subclasses :class:`Platform`, in
-Tare or in a package of its own; `tare help extending` walks through one.
+A platform is one way to run a machine on a host. It states its capabilities; anything that it does
+not state is skipped with the reason. Each platform is one file or folder with a subclass of
+:class:`Platform`, in Tare or in a separate package. `tare help extending` explains an example.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Prepared:
     Args:
         kernel: Version of the kernel the machines run.
         digest: SHA-256 (hex) of everything that boots; empty when nothing does.
-        cached: Whether it was found ready.
+        cached: Whether the files that boot were already in the cache.
         took_s: Seconds spent.
         toolbox: The applications, where a workload of the study needs them.
         extra: The platform's own data, passed back to :meth:`Platform.start`.
@@ -128,7 +128,7 @@ class Context:
 
     Args:
         host: The computer the machines run on.
-        ledger: Takes note of everything before it is created.
+        ledger: Records every object before it is created.
         cache: Directory for images and remembered verdicts.
         agent: The static agent program, on this computer.
         kernel: The kernel (``host``, ``rt``, ``cloud``, a package or a file); None means the
@@ -136,12 +136,12 @@ class Context:
         here: This computer, where images are built; None if it is the host itself.
         needs: What the study's workloads need of its machines: ``toolbox``, ``toolbox-build``,
             ``disk``, ``network``.
-        counted: Whether the host's time counts instructions.
-        release: The distribution's release that the kernel's package is of; None: this computer's.
+        counted: Whether the host's clock counts instructions instead of time.
+        release: The distribution release whose kernel package is used; None: this computer's.
         leaving: Signals the hosts that are reached from here when Tare is to end.
-        memories: The memory in bytes of each machine of the arm that runs at once; empty: not
-            known, as for the doctor.
-        say: Shows the user a sentence.
+        memories: Memory in bytes of each machine of the arm that runs at the same time; empty:
+            unknown, as in ``tare doctor``.
+        say: Shows a sentence to the user.
     """
 
     host: Host
@@ -164,20 +164,20 @@ class Context:
 
     @property
     def host_agent(self) -> Path:
-        """The agent's program on the host: a host reached from afar holds a copy of its own."""
+        """The path of the agent's program on the host; a remote host has its own copy."""
         return self.host.agent or self.agent
 
 
 @dataclass(frozen=True)
 class SavedMachine:
-    """The state of a machine that was saved: its memory, its devices and its disk.
+    """The saved state of a machine: its memory, its devices and its disk.
 
     Args:
-        folder: Where it is on the host. Machines that were restored from it read it as long as
-            they run.
+        folder: The folder on the host that holds the state. Machines that were restored from it
+            read it as long as they run.
         shape: The machine's size.
-        made_with: What a restored machine must have in common with it, by its name, such as the
-            hypervisor's version.
+        made_with: Properties that a restored machine must share with the saved one, by name, such
+            as the hypervisor's version.
     """
 
     folder: Path
@@ -192,24 +192,24 @@ class Platform(ABC, Generic[O]):
     """
 
     name: ClassVar[str]
-    """How studies name it."""
+    """The name that studies use."""
     product: ClassVar[str] = ""
-    """What its makers call it, where that is another word; empty: as studies name it."""
+    """The product's name, if it differs from :attr:`name`; empty otherwise."""
     known_as: ClassVar[Mapping[str, str]] = {}
-    """Other words that people have for it, each to the options that it means in addition to the
-    platform, such as ``accelerator: kvm``; a study that uses one is refused with what to write."""
+    """Other names that users may write, each with the options that it implies, such as
+    ``accelerator: kvm``. A study that uses one is refused, and the message shows what to write."""
     options: type[O]
-    """The model of its options."""
+    """The model class of its options."""
     variants: ClassVar[tuple[Variant, ...]] = (Variant(),)
-    """The ways to use it that are worth telling apart."""
+    """The variants that ``tare doctor`` and the docs list separately."""
     host_hypervisors: ClassVar[tuple[HostHypervisor, ...]] = ()
-    """Those that a host must be booted with for its machines, below the host's kernel; what
-    :meth:`stated` asks for under ``host_boot`` begins with the word of one."""
+    """The hypervisors below the host's kernel, one of which its machines need. The ``host_boot`` of
+    :meth:`stated` begins with the word of one of them."""
     undoers: ClassVar[Mapping[str, Undo]] = {}
-    """How what its machines leave on a host is undone, by the kind of the ledger's entry.
+    """Functions that undo what its machines leave on a host, by the kind of the ledger's entry.
 
-    Only for kinds of its own: processes, files, directories, mounts, control groups, settings and
-    network interfaces are undone for every platform."""
+    List only the platform's own kinds. Tare itself undoes processes, files, directories, mounts,
+    control groups, settings and network interfaces for every platform."""
 
     @abstractmethod
     def describe(self, options: O) -> str:
@@ -217,37 +217,37 @@ class Platform(ABC, Generic[O]):
 
     @abstractmethod
     def stated(self, options: O) -> Statement:
-        """Return what it offers where the host lacks nothing; nothing is tried for it."""
+        """Return what the platform offers on a host that lacks nothing, without testing a host."""
 
     @abstractmethod
     async def check(self, context: Context, options: O) -> Verdict:
-        """Find out whether machines can be started here; never raises for what is missing."""
+        """Test whether machines can be started here; missing prerequisites raise no error."""
 
     async def presence(self, context: Context, options: O) -> Presence:
-        """Find out whether the arm's computer is up, where :meth:`check` has found it usable.
+        """Find out whether the arm's computer is booted, after :meth:`check` found it usable.
 
-        It is asked for studies in sessions only, whose computer is booted differently in turns. By
-        default what can be used is up, and its boots are not distinguished.
+        Tare calls it only for studies in sessions, whose computer is booted differently in turns.
+        By default, a usable computer counts as booted, and its boots are not distinguished.
         """
         return Presence()
 
     async def guest_kernels(self, context: Context, options: O) -> GuestKernels:
-        """Find out which kernels its machines can boot where the study names none.
+        """Find out which kernels its machines can boot if the study names none.
 
-        The host's own kernel is booted for it once, as a guest. By default nothing is known, which
-        is right for platforms whose machines do not boot the study's image.
+        This boots the host's own kernel once, as a guest. By default nothing is known, which is
+        right for platforms whose machines do not boot the study's image.
         """
         return GuestKernels()
 
     @abstractmethod
     async def prepare(self, context: Context, options: O, shape: Shape, realtime: bool) -> Prepared:
-        """Build or find what the machines boot.
+        """Build or find the kernel and files that the machines boot.
 
         Args:
-            context: Where to work.
+            context: The host, its ledger and the cache.
             options: The arm's options.
             shape: The size of the arm's machines.
-            realtime: Whether the study wants a real-time kernel where it names none.
+            realtime: Whether the study needs a real-time kernel if it names no kernel.
 
         Raises:
             InputError: An option names something that does not exist.
@@ -259,31 +259,31 @@ class Platform(ABC, Generic[O]):
     ) -> Machine:
         """Start a machine and return at once; :meth:`Machine.ready` waits for its agent.
 
-        Whatever it creates on the host is noted in ``context.ledger`` first. What it made before a
-        fault it removes itself.
+        It records whatever it creates on the host in ``context.ledger`` first. If it fails, it
+        removes what it made.
 
         Raises:
-            MachineFault: It could not be started.
+            MachineFault: The machine could not be started.
         """
 
     def saved(
         self, context: Context, options: O, prepared: Prepared, machine: Machine, folder: Path
     ) -> AbstractAsyncContextManager[SavedMachine]:
-        """Save the state of a machine that has answered, and end it; remove the state at the end.
+        """Save the state of a machine that has answered, and end the machine.
 
-        Only platforms that state ``saves`` are asked. All machines that are restored from one state
-        share what the guest had by then: the layout of its memory, its seeds of random numbers, its
-        clock. They are one boot, and not independent of each other.
+        Leaving the context removes the state. Only platforms that state ``saves`` are called. All
+        machines restored from one state share the guest's memory layout, random seeds and clock.
+        They count as one boot and are not independent of each other.
 
         Args:
-            context: Where the machine runs.
+            context: The host on which the machine runs, with its ledger.
             options: The arm's options.
-            prepared: What the machine booted.
+            prepared: The result of :meth:`prepare` that the machine booted.
             machine: The machine, which was started with ``to_save``.
-            folder: Where the state is to be on the host; it is created, and noted in the ledger.
+            folder: The folder on the host for the state. It is created, and recorded in the ledger.
 
         Raises:
-            MachineFault: It cannot be saved, as with a network interface.
+            MachineFault: The machine cannot be saved, for example if it has a network interface.
         """
         raise MachineFault(f"{self.name} saves no machines")
 
@@ -298,7 +298,7 @@ class Platform(ABC, Generic[O]):
         """Start a machine from a saved state, as :meth:`start` does from an image.
 
         Raises:
-            MachineFault: It could not be started, or differs from what was saved.
+            MachineFault: The machine could not be started, or differs from the saved one.
         """
         raise MachineFault(f"{self.name} restores no machines")
 
@@ -307,35 +307,35 @@ class Platform(ABC, Generic[O]):
     ) -> AbstractAsyncContextManager[None]:
         """Hold an isolated network for the machines of one batch, on their hypervisor.
 
-        Only platforms that state the way ``isolated`` are asked for one. It is recorded in the
-        ledger before it is created, and removed in the end. Machines join it as
-        ``MachineSpec.network`` says under :meth:`MachineNetwork.isolated`.
+        Only platforms that state the network way ``isolated`` are called. The network is recorded
+        in the ledger before it is created, and removed at the end. Each machine joins it through
+        :meth:`MachineNetwork.isolated` of ``MachineSpec.network``.
 
         Args:
-            context: Where to work.
+            context: The host and its ledger.
             options: The arm's options.
-            name: Its name, ``tare-`` and eight hexadecimal digits.
-            rate: The speed of each machine's card, in bits per second, where the network itself
-                limits it; None: no limit.
+            name: The network's name: ``tare-`` and eight hexadecimal digits.
+            rate: The speed limit of each machine's card, in bits per second, if the network itself
+                enforces it; None: no limit.
 
         Raises:
-            MachineFault: It cannot be created.
+            MachineFault: The network cannot be created.
         """
         raise MachineFault(f"{self.name} creates no isolated networks")
 
     def writes(self, options: O) -> tuple[Write, ...]:
-        """Return all that its machines make or change, by kind, and how each is taken back.
+        """Return all that its machines make or change, by kind, and how each is undone.
 
-        ``tare certify`` shows it before anything is made, and holds the ledger against it
-        afterwards. Empty, as by default: the platform states nothing, and cannot be certified.
+        ``tare certify`` shows this list before it makes anything, and compares it with the ledger
+        afterwards. If it is empty (the default), the platform cannot be certified.
         """
         return ()
 
     def host_access(self, options: O) -> tuple[HostAccess, ...]:
-        """Return what an arm's options pass on to the host that Tare does not vet.
+        """Return the arguments that an arm's options pass on to the host unchecked.
 
-        A study with any of it runs only where the command line allows that. Empty, as by default:
-        its options say nothing but what Tare checks.
+        A study with any such argument runs only if the command line allows it. The default is
+        empty: Tare checks everything that the options pass on.
         """
         return ()
 
@@ -345,5 +345,5 @@ class Platform(ABC, Generic[O]):
 
 
 def undoers_of(platforms: Iterable[Platform[Any]]) -> Mapping[str, Undo]:
-    """Return how these platforms' own kinds of ledger entries are undone."""
+    """Return the functions that undo these platforms' own kinds of ledger entries, by kind."""
     return {kind: undo for platform in platforms for kind, undo in platform.undoers.items()}

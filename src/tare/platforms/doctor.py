@@ -40,7 +40,7 @@ class Finding(BaseModel):
     capabilities: dict[str, Any]
     runs_as: str = ""
     kernel: str = ""
-    """Which kernel guests boot where a study names none and has no real-time work, and why."""
+    """The kernel that guests boot if a study names none and has no real-time work, and why."""
 
 
 class MissingPrograms(BaseModel):
@@ -48,7 +48,8 @@ class MissingPrograms(BaseModel):
 
     Args:
         programs: Each missing program with what it is for.
-        install: What installs them on the host's distribution; empty if none is missing.
+        install: The command that installs them on the host's distribution; empty if none is
+            missing.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,7 +59,7 @@ class MissingPrograms(BaseModel):
 
 
 async def missing_programs(host: Host) -> MissingPrograms:
-    """Find out which of the programs that Tare uses a host lacks; nothing is installed."""
+    """Find out which of the programs that Tare uses are missing on a host; install nothing."""
     lacking = [program for program in USUAL if await find_program(host, program) is None]
     return MissingPrograms(
         programs={program.names[0]: program.purpose for program in lacking},
@@ -67,14 +68,16 @@ async def missing_programs(host: Host) -> MissingPrograms:
 
 
 async def examine(context: Context, platforms: Mapping[str, Platform[Any]]) -> list[Finding]:
-    """Check every variant of every platform, all at once, for nothing is measured here.
+    """Check every variant of every platform at the same time.
+
+    Concurrent checks are fine because nothing is measured here.
 
     Args:
-        context: Where they would work.
+        context: The host and its surroundings.
         platforms: The known platforms by name.
 
     Returns:
-        One finding for each variant, platforms in the order given.
+        One finding for each variant, with the platforms in the order given.
     """
     asked = [
         (platform, variant) for platform in platforms.values() for variant in platform.variants
@@ -107,7 +110,7 @@ async def _examine_one(context: Context, platform: Platform[Any], variant: Varia
 
 
 async def _kernel(context: Context, platform: Platform[Any], options: Any) -> str:
-    """Return in words which kernel guests boot; empty for those that boot none of Tare's."""
+    """Describe which kernel guests boot; empty if they boot none of Tare's kernels."""
     kernels = await platform.guest_kernels(context, options)
     if kernels.own:
         return f"the host's own, Linux {kernels.own}, which was tried"
@@ -118,7 +121,7 @@ async def _kernel(context: Context, platform: Platform[Any], options: Any) -> st
 
 
 def plain(capabilities: Capabilities) -> dict[str, Any]:
-    """Return capabilities as plain JSON values."""
+    """Convert capabilities to plain JSON values."""
     values = dataclasses.asdict(capabilities)
     return {
         name: sorted(value) if isinstance(value, frozenset) else _listed(value)
@@ -145,14 +148,14 @@ _HINTS = (
     ("no instance can be made", "mount -o remount,rw /sys/kernel/tracing"),
     ("cannot be set up", "dmesg | tail; a kernel that is locked down refuses it"),
 )
-"""Words of the reason, and what to do about it."""
+"""Pairs: words that occur in the reason, and the hint on how to fix it."""
 
 
 class TracingFinding(BaseModel):
     """The result of a trial recording of a host's scheduler.
 
     Args:
-        usable: Whether it was recorded for a moment.
+        usable: Whether the scheduler could be recorded for a moment.
         reason: The finding in one sentence.
         hint: What to do; empty if nothing.
     """
@@ -165,7 +168,7 @@ class TracingFinding(BaseModel):
 
 
 async def examine_tracing(context: Context) -> TracingFinding:
-    """Record the host's scheduler for a moment; whatever is mounted or made for it is removed."""
+    """Record the host's scheduler for a moment, and remove whatever was mounted or made for it."""
     cpu = context.host.topology().online[0]
     try:
         async with host_recorder(context.host, context.ledger) as recorder:

@@ -1,7 +1,7 @@
-"""The network that a machine has already, where an arm asks to be measured over it.
+"""The existing network of a machine, if an arm asks for measurements over it.
 
-Tare makes nothing for it: no bridge, no namespace, no address. The machine is the one that an arm
-of ``ssh`` or of a maker's hypervisor has anyway, and the peer is a process of the arm's host.
+Tare creates no bridge, no namespace and no address for it. The machine is an existing one, of an
+``ssh`` arm or of a vendor's hypervisor. The peer is a process on the arm's host.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ASK = "`network-way: given`"
 LONGEST = 65_535
-"""Bytes: no packet of IPv4 is longer (RFC 791), and a loopback says 65,536."""
+"""The longest IPv4 packet in bytes (RFC 791). A loopback interface reports 65,536."""
 WITHOUT = "leave `network-way` out; what needs a network is skipped then"
 _ASK_S = 20.0
 
@@ -44,18 +44,18 @@ class GivenOptions(PlatformOptions):
 
     @property
     def wanted_network(self) -> str:
-        """The way to a network asked for."""
+        """The requested network way."""
         return self.network_way or AUTO
 
 
 def with_given(stated: Statement, options: GivenOptions, *, where: str, over: str) -> Statement:
-    """Return a statement with the network that an arm asks for, or with what it can ask for.
+    """Add to a statement the network that an arm asks for, or a note on how to ask for one.
 
     Args:
-        stated: What the platform states else.
+        stated: The platform's statement without it.
         options: The arm's options.
-        where: Where Tare makes no network, in words.
-        over: Over what the machine is measured when that is asked for, in words.
+        where: The place where Tare makes no network, in words.
+        over: The network that ``network-way: given`` measures over, in words.
     """
     able = stated.capabilities
     if options.network_way == GIVEN:
@@ -74,11 +74,11 @@ def require_direct(name: str, seen: AddressPair, inside: AddressPair) -> None:
 
     Args:
         name: The machine's name.
-        seen: The addresses of a connection to it, as seen here.
-        inside: The same as the machine sees them; empty where it does not report them.
+        seen: The addresses of a connection to it, as this computer sees them.
+        inside: The same addresses as the machine sees them; empty if it does not report them.
 
     Raises:
-        MachineFault: An end has another address on the other side, or no IPv4 address.
+        MachineFault: The two sides see different addresses, or an address is not IPv4.
     """
     if seen == UNKNOWN:
         raise MachineFault(
@@ -118,7 +118,7 @@ def longest_packet(name: str, proof: Mapping[str, Any]) -> int:
     """Return the longest packet, in bytes, of the interface in a machine's proof.
 
     Raises:
-        MachineFault: The proof has no interface, or lacks the address that was looked for.
+        MachineFault: The proof has no usable interface or no valid MTU.
     """
     about = proof.get("network")
     if not isinstance(about, Mapping):
@@ -136,7 +136,7 @@ def longest_packet(name: str, proof: Mapping[str, Any]) -> int:
 
 
 def own_address(proof: Mapping[str, Any]) -> str:
-    """Return the address that a machine reports to have dialled from; empty: it reports none."""
+    """Return the address from which the machine reports to have dialled; empty without one."""
     about = proof.get("network")
     address = about.get("address") if isinstance(about, Mapping) else None
     return address if isinstance(address, str) else ""
@@ -144,11 +144,11 @@ def own_address(proof: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Joining:
-    """How a machine joins the network that it has, after its agent's hello.
+    """The way in which a machine joins its existing network, after its agent's hello.
 
     Args:
         network: The network that it joins.
-        host: Where the peer is.
+        host: The host on which the peer runs.
     """
 
     network: MachineNetwork
@@ -161,8 +161,8 @@ class Joining:
 
         Args:
             name: The machine's name.
-            seen: The addresses of the connection to it, as seen here.
-            inside: The same as the machine sees them; empty where it does not report them.
+            seen: The addresses of the connection to it, as this computer sees them.
+            inside: The same addresses as the machine sees them; empty if it does not report them.
             proof: Its agent's proof.
 
         Raises:
@@ -176,21 +176,21 @@ class Joining:
 
 
 def joining(host: Host, spec: MachineSpec) -> Joining | None:
-    """Return how a machine is to join the network that it has; None: it is not to."""
+    """Return how a machine joins its existing network; None if it is not to join one."""
     if spec.network is None or spec.way != GIVEN:
         return None
     return Joining(spec.network, host)
 
 
 async def source_towards(host: Host, address: str) -> str:
-    """Return the address by which a host speaks with another computer.
+    """Return the address from which a host reaches another computer.
 
     Args:
         host: The host.
         address: An IPv4 address of the other computer.
 
     Raises:
-        MachineFault: It has no route there, or does not report it.
+        MachineFault: The host has no route to the address, or does not report one.
     """
     try:
         route = await host.run(["ip", "-4", "-o", "route", "get", address], timeout_s=_ASK_S)

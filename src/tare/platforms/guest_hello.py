@@ -1,4 +1,4 @@
-"""Wait for the first message of a guest's agent, or for the reason why none comes."""
+"""Wait for the first message of a guest's agent, or find the reason why none arrives."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ class GreetingMachine(Protocol):
 
 
 async def first_hello(guest: GreetingMachine, *, timeout_s: float, gone_s: float) -> Hello:
-    """Return the agent's hello.
+    """Wait for the agent's hello and return it.
 
     Args:
-        guest: Its agent is the client on its channel; ``died`` is set when the machine ends.
+        guest: The machine. Its ``agent`` is the client of the channel; ``died`` is set when the
+            machine ends.
         timeout_s: How long the guest may take, in seconds.
-        gone_s: How long after the channel's end the machine's own may come, in seconds.
+        gone_s: How long to wait for the machine's own end after its channel has closed, in seconds.
 
     Raises:
         MachineFault: The machine ended, or did not answer in time.
     """
-    # The deadline is kept here, so that another failure is reported with its own reason.
+    # This function enforces the deadline, so that another failure is reported with its own reason.
     hello = asyncio.ensure_future(guest.agent.hello(timeout_s + gone_s))
     either: set[asyncio.Future[Any]] = {hello, guest.died}
     try:
@@ -40,7 +41,7 @@ async def first_hello(guest: GreetingMachine, *, timeout_s: float, gone_s: float
         if hello.done():
             if (error := hello.exception()) is None:
                 return hello.result()
-            # The channel's end reaches this process before the machine's own end does.
+            # This process sees the channel close before it sees the machine end.
             await asyncio.wait({guest.died}, timeout=gone_s)
             if not guest.died.done():
                 raise error
@@ -59,5 +60,5 @@ def _silent(guest: GreetingMachine, timeout_s: float) -> MachineFault:
 
 
 def last_line(console: tuple[str, ...]) -> str:
-    """Return the end of a sentence that quotes the last line of ``console``; empty without one."""
+    """Return a clause that quotes the last line of ``console``; empty if there is no line."""
     return f"; last console line: {console[-1]}" if console else ""

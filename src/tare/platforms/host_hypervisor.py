@@ -1,4 +1,4 @@
-"""Hypervisors that a host is booted with: they run below the kernel from which Tare works."""
+"""Hypervisors with which a host is booted: they run below the kernel that Tare uses there."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ class Details:
     """Facts that a hypervisor below a host's kernel reports about itself.
 
     Args:
-        scheduler: The scheduler it was booted with, by its own name; empty: it has none to choose.
-        cpus: How many CPUs the computer has, where the kernel above it sees fewer; 0: as it sees.
+        scheduler: The scheduler with which it was booted, by its own name; empty: it offers no
+            choice.
+        cpus: The computer's number of CPUs, if the kernel above sees fewer; 0: the kernel sees all.
     """
 
     scheduler: str = ""
@@ -31,7 +32,7 @@ NO_DETAILS = Details()
 
 
 async def no_details(host: Host) -> Details:
-    """Return nothing: that it is there is all there is to know."""
+    """Return no details, for a hypervisor that reports nothing about itself."""
     return NO_DETAILS
 
 
@@ -40,13 +41,14 @@ class HostHypervisor:
     """A hypervisor below the kernel of a host, which some platform's machines need there.
 
     Args:
-        word: How a statement's ``host_boot`` begins that asks for it, and how the boot menu of a
-            host names it: letters and digits. A scheduler follows a colon, as in ``xen:credit``.
-        name: What people call it.
-        signs: Files of the host to the words that each holds where this hypervisor is running; all
-            of them must.
-        mark: How an arm is marked that should run without a hypervisor and runs above this one.
-        details: Asks it for the rest; only where it was found to be running.
+        word: The word with which a statement's ``host_boot`` asks for it, and by which the boot
+            menu of a host names it: letters and digits. A scheduler follows a colon, as in
+            ``xen:credit``.
+        name: Its usual name.
+        signs: Files of the host, each with a text that it contains if this hypervisor is running;
+            all of them must match.
+        mark: The mark of an arm that should run without a hypervisor but runs above this one.
+        details: Asks it for more details; called only after it was found running.
     """
 
     word: str
@@ -65,17 +67,17 @@ class HostHypervisor:
 
 
 def hypervisor_of(boot: str) -> str:
-    """Return the word of the hypervisor that a boot puts below the host's kernel; empty: none."""
+    """Return the word of the hypervisor in a boot entry's word; empty if it has none."""
     word = boot.partition("@")[0].partition(":")[0]
     return "" if word in _WITHOUT else word
 
 
 class NeedsHypervisors(Protocol):
-    """A platform, as far as hypervisors below a host are concerned."""
+    """A platform, seen only as one that needs hypervisors below its host."""
 
     @property
     def host_hypervisors(self) -> tuple[HostHypervisor, ...]:
-        """Those that a host must be booted with for its machines."""
+        """The hypervisors, one of which must run below the host for its machines."""
         ...
 
 

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from tare.platforms.network import MachineNetwork
 
 TRIAL = "trial"
-"""The role of a machine that is started only to see whether it starts."""
+"""The role of a machine that is started only to test whether it starts."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A machine's size: number of vCPUs, memory and a disk of its own in bytes (0: no disk)."""
+    """A machine's size: number of vCPUs, and bytes of memory and of its own disk (0: no disk)."""
 
     vcpus: int
     memory: int
@@ -52,11 +52,12 @@ class CpuAccounting:
     """The CPU time that the hypervisor below a host's kernel has given to each user so far.
 
     Args:
-        domain: The machine's number to it.
-        cpus: How many CPUs the computer has; the host's kernel may see fewer.
-        machine_s, host_s: CPU seconds that the machine, and the host's kernel with all that runs
-            on it, have had.
-        others: Those of each other machine, by its name; of the same batch, by its role.
+        domain: The hypervisor's number of the machine.
+        cpus: The computer's number of CPUs; the host's kernel may see fewer.
+        machine_s, host_s: CPU seconds used by the machine, and by the host's kernel with all that
+            runs on it.
+        others: CPU seconds used by each other machine, by its name, or by its role if it belongs to
+            the same batch.
     """
 
     domain: int
@@ -68,17 +69,17 @@ class CpuAccounting:
 
 @dataclass(frozen=True)
 class HypervisorAccounting:
-    """The way to ask a host which users got the CPUs from the hypervisor below its kernel.
+    """A command that shows how the hypervisor below the host's kernel gave out CPU time.
 
-    The host itself asks, at the ends of what is accounted for there: over a connection it would be
-    another stretch of time.
+    The host itself runs the command at both ends of the measured interval. A query over a
+    connection would cover a different interval.
 
     Args:
-        argv: A command of the host's that prints it.
-        read: Makes of what that printed who has had the CPUs so far; raises MachineFault if the
-            machine is not in it.
+        argv: A command on the host that prints the accounting.
+        read: Parses the command's output into CPU times; raises MachineFault if the machine is
+            missing there.
         threads: The host's threads that emulate devices for the machine.
-        host_on: The computer's CPUs that the host's kernel is kept on; empty: it is not known.
+        host_on: The CPUs to which the host's kernel is restricted; empty: unknown.
     """
 
     argv: tuple[str, ...]
@@ -95,14 +96,14 @@ class HypervisorVcpus:
         host: The host.
         ledger: Records what is started there.
         agent: The agent's program on the host.
-        folder: A folder of the machine's own, in which the recording is kept meanwhile.
+        folder: The machine's own folder, which holds the recording meanwhile.
         ids: The hypervisor's number of each vCPU, by which a recording names it.
         cpus: The host's CPUs that they may use; empty: all.
         raw_counter: Whether the machine reads the processor's cycle counter unchanged, so that its
-            counter and the hypervisor's are one.
+            counter and the hypervisor's are the same.
         counted: Whether the host's time counts instructions, so that its idle time passes at once.
-        limit: What may keep a vCPU from running although a CPU is idle: ``cap``, ``budget``; or
-            empty.
+        limit: The limit that may keep a vCPU from running although a CPU is idle: ``cap`` or
+            ``budget``; empty: none.
     """
 
     host: Host
@@ -122,22 +123,22 @@ class MachineSpec:
 
     Args:
         name: ``tare-<run>-<n>-<role>``, unique on the host.
-        shape: vCPUs and memory.
+        shape: vCPUs, memory and disk.
         cpus: Host CPUs for the vCPUs: vCPU i runs on ``cpus[i % len(cpus)]``; empty = anywhere.
         workdir: A directory for sockets and logs; created on start, removed on stop.
         realtime: Whether the machine carries a real-time workload.
         role: :data:`SUBJECT`, ``neighbour-1`` and so on, or :data:`TRIAL`.
-        toolbox: The applications, where a workload of the batch needs them.
-        network: What it is to be connected to, where a workload of the batch needs that.
-        way: How, as :class:`tare.platforms.statement.NetworkWays` names it.
-        own_address: Whether it needs an address of its own there, which machines that are processes
-            of the host would otherwise share.
-        uses_disk: Whether a workload of its batch uses a disk of the machine's own.
-        keeps_memory: Whether it has to be kept to its shape's memory, page cache included, however
-            its platform would have it.
-        within: The host CPUs that it may use where ``cpus`` is empty; empty: all.
-        carried: Whether ``cpus`` are those of another computer than the host, whose hypervisor
-            runs the machine.
+        toolbox: The applications; None if no workload of the batch needs them.
+        network: The network to join; None if no workload of the batch needs one.
+        way: How it joins, as :class:`tare.platforms.statement.NetworkWays` names it.
+        own_address: Whether it needs its own address there; machines that are processes of the
+            host would otherwise share the host's.
+        uses_disk: Whether a workload of its batch uses the machine's own disk.
+        keeps_memory: Whether its memory, page cache included, must be limited to its shape,
+            whatever the platform's default is.
+        within: The host CPUs that it may use if ``cpus`` is empty; empty: all.
+        carried: Whether ``cpus`` belong to a computer other than the host, whose hypervisor runs
+            the machine.
         to_save: Whether its state is to be saved, so that its agent serves the host again after the
             connection has ended; see :meth:`tare.platforms.contract.Platform.saved`.
     """
@@ -165,24 +166,24 @@ class Machine(ABC):
     A platform returns it from :meth:`tare.platforms.contract.Platform.start`, with these set:
 
     Args:
-        name: As its specification says.
-        agent: The conversation with the agent in it.
+        name: The name in its specification.
+        agent: The client of the agent in the machine.
         died: Set if the machine ends unexpectedly, with its name, the reason and its last console
-            lines; not set where it was asked to stop.
+            lines; not set if Tare stopped it.
     """
 
     name: str
     agent: AgentClient
     died: asyncio.Future[MachineFault]
     applied: Mapping[str, Any] = {}
-    """What the host was seen to do for the machine once it is ready.
+    """The settings that the host was seen to apply to the machine, valid once it is ready.
 
     ``scheduling``: how it is scheduled; its ``vcpus`` lists for each vCPU its host CPUs in words,
-    where vCPUs are not threads of the host. ``disk``: the disk of its own, with its ``bytes``."""
+    if vCPUs are not threads of the host. ``disk``: the machine's own disk, with its ``bytes``."""
     shares_clock: bool = False
     """Whether the machine's CLOCK_MONOTONIC_RAW is the host's own."""
     inner_cpus: tuple[int, ...] = ()
-    """Which of its own CPUs a machine that several roles share keeps for this one; empty: all."""
+    """If several roles share the machine: those of its CPUs that this role uses; empty: all."""
 
     @abstractmethod
     async def ready(self, timeout_s: float) -> Hello:
@@ -194,22 +195,22 @@ class Machine(ABC):
 
     @abstractmethod
     async def stop(self) -> None:
-        """Stop it, cleanly and then hard, and remove what it left; may be called again."""
+        """Stop it, first cleanly, then by force, and remove what it left; may be called again."""
 
     @abstractmethod
     async def host_cost(self) -> dict[str, float]:
-        """Return what the machine cost the host so far.
+        """Return the costs of the machine for the host so far.
 
-        ``cpu_s`` (CPU seconds) and ``rss_bytes`` where the host reports them; platforms may add
-        more. Cheap enough to be asked before and after every cell.
+        Keys are ``cpu_s`` (CPU seconds) and ``rss_bytes`` if the host reports them; platforms may
+        add more. The call must be cheap, because it is made before and after every cell.
         """
 
     async def vcpu_threads(self) -> tuple[int, ...]:
-        """Return the host thread id of each vCPU, in order; empty when there are none."""
+        """Return the host thread id of each vCPU, in order; empty if vCPUs are not threads."""
         return ()
 
     async def measuring_threads(self) -> tuple[int, ...]:
-        """Return the host ids of the threads that carry a workload which waits for its start."""
+        """Return the host ids of the threads of a workload that waits for its start."""
         return ()
 
     def traced_below(self) -> HypervisorVcpus | None:
@@ -220,13 +221,13 @@ class Machine(ABC):
         return None
 
     async def ran_s(self, threads: tuple[int, ...]) -> float:
-        """Return the CPU seconds that some of its threads have had; cheap enough to ask often."""
+        """Return the CPU seconds that some of its threads have used; cheap enough to call often."""
         return 0.0
 
     async def below(self) -> HypervisorAccounting | None:
-        """Return how the host is asked who has had the CPUs, by the hypervisor below its kernel.
+        """Return the command that reports how the hypervisor below the host gave out CPU time.
 
-        None if there is none: the host's kernel itself gives them out, and knows all of it.
+        None if there is no such hypervisor. The host's kernel then gives out all CPU time itself.
         """
         return None
 
@@ -238,19 +239,19 @@ class Machine(ABC):
         """Make the host forget what it caches of the machine's disk.
 
         Returns:
-            What was done, for the cell's record; empty if there is nothing to forget.
+            The actions, for the cell's record; empty if there is nothing to drop.
         """
         return {}
 
     async def stopped(self) -> bool:
-        """Return whether its host keeps it from running, as by SIGSTOP or a debugger.
+        """Check whether its host keeps it from running, as by SIGSTOP or a debugger.
 
-        Cheap enough to be called some times a second; False if the host does not report it.
+        It is cheap enough for several calls a second; False if the host does not report it.
         """
         return False
 
     async def disk_moved(self) -> Mapping[str, float]:
-        """Return what the disk of its own has moved so far, as its host counts.
+        """Return how many bytes the machine's own disk has moved so far, counted by the host.
 
         Returns:
             Bytes that were ``read`` and ``written``; empty if the host does not count them.
@@ -258,23 +259,23 @@ class Machine(ABC):
         return {}
 
     async def disturbances(self) -> tuple[str, ...]:
-        """Return what its hypervisor did to it so far that nothing should be measured through.
+        """Return the hypervisor's interventions so far that should exclude a measurement.
 
-        Migrations, snapshots, backups, ballooning, swapping: one phrase each, with when or how
-        much, oldest first. A cell during which one is added is withheld with it.
+        They are migrations, snapshots, backups, ballooning and swapping: one phrase each, with the
+        time or the amount, oldest first. A cell during which one is added is withheld with it.
         """
         return ()
 
     async def hypervisor_figures(self, begun: float, ended: float) -> HypervisorFigures | None:
-        """Return what its hypervisor counted of it; the report and exports show it by arm.
+        """Return the hypervisor's own counters of the machine; reports and exports show them.
 
         Args:
             begun: When the cell began (s, Unix time).
-            ended: When it ended.
+            ended: When it ended (s, Unix time).
 
         Returns:
-            Only intervals that are wholly within, each as the hypervisor reports it, with its
-            ``resolution_s``; nothing is interpolated. None if it reports nothing for that time.
+            Only intervals that are entirely within the cell, each as the hypervisor reports it,
+            with its ``resolution_s``; nothing is interpolated. None if it reports nothing then.
         """
         return None
 

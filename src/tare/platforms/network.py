@@ -17,20 +17,20 @@ MTU = 1500
 """The MTU of every network on one host: that of Ethernet (IEEE 802.3)."""
 
 SERVED = (5201, 7100, 8080)
-"""The ports that workloads serve in a machine; user-mode networks forward these alone."""
+"""The ports on which workloads listen in a machine; user-mode networks forward only these."""
 
 SHARED = (
     "the network that the machine has: the path includes all that is between the two computers, "
     "and Tare keeps nobody else off it"
 )
-"""What a record says of a network that Tare did not make."""
+"""The note that records carry for a network that Tare did not make."""
 
 PCI_ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 """The form of a PCI function's address in sysfs: domain, bus, device and function, such as
 ``0000:03:00.0``."""
 
 VARIABLE = "TARE_NET"
-"""The variable that names its network to an agent that is a process of the host."""
+"""The environment variable that tells an agent, as a process of the host, its network."""
 
 
 class VirtualFunction(Protocol):
@@ -43,7 +43,7 @@ class VirtualFunction(Protocol):
 
     @property
     def driver(self) -> str:
-        """The driver that had it; empty: none."""
+        """The driver to which it was bound before; empty: none."""
         ...
 
     @property
@@ -54,23 +54,23 @@ class VirtualFunction(Protocol):
 
 @dataclass(frozen=True)
 class Link:
-    """How one machine is connected.
+    """The connection of one machine to a network.
 
     Args:
-        way: What carries its packets.
+        way: The kind of connection.
         address: The machine's own address.
         prefix: The length of its network's prefix.
-        interface: The tap's name, that of the machine's network namespace, of the host's own
-            interface, or of the isolated network at a hypervisor; empty otherwise.
+        interface: The name of the tap, of the machine's network namespace, of the host's own
+            interface, or of the isolated network on a hypervisor; empty otherwise.
         peer: The address under which the machine reaches the peer; empty: it cannot.
-        forwards: Where the peer reaches a port of the machine other than at its own address:
-            port to the port at 127.0.0.1.
-        mtu: The longest packet of the network, in bytes.
-        within: The network namespace that the interface is in; empty: the host's own.
+        forwards: Maps a port of the machine to the port at 127.0.0.1 where the peer reaches it;
+            empty: the peer uses the machine's own address.
+        mtu: The MTU of the network, in bytes.
+        within: The network namespace that contains the interface; empty: the host's own.
         device: The character device of a macvtap; empty otherwise.
         function: The virtual function that the machine gets; None otherwise.
-        rate: The speed in bits per second that the hypervisor limits the machine's card to; None:
-            it limits nothing.
+        rate: The hypervisor's speed limit for the machine's card, in bits per second; None: no
+            limit.
     """
 
     way: Way
@@ -87,23 +87,23 @@ class Link:
 
     @property
     def mac(self) -> str:
-        """The address of the machine's interface: as no other's on this network.
+        """The MAC address of the machine's interface, unique on this network.
 
-        Of the range that QEMU's own default is from, with the last three parts of the IPv4 address,
-        which machines of one network do not share.
+        It starts with the prefix of QEMU's own default. The last three bytes of the IPv4 address,
+        which machines of one network do not share, follow.
         """
         parts = ipaddress.IPv4Address(self.address).packed
         return "52:54:00:" + ":".join(f"{part:02x}" for part in parts[1:])
 
     @property
     def word(self) -> str:
-        """What the agent gets: ``10.1.2.3/24,mtu=1500``."""
+        """The text that the agent gets, such as ``10.1.2.3/24,mtu=1500``."""
         mtu = "" if self.way == "loopback" else f",mtu={self.mtu}"
         return f"{self.address}/{self.prefix}{mtu}"
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is recorded in addition to way and address."""
+        """The facts that are recorded in addition to way and address."""
         if self.rate is not None:
             return {"link": limited_facts(self.rate)}
         if self.way != "given":
@@ -112,7 +112,7 @@ class Link:
 
     @property
     def advice(self) -> str:
-        """What to see to where nothing gets to the machine; empty: Tare made all of the way."""
+        """What to check if nothing reaches the machine; empty: Tare made the whole path."""
         if self.way != "given":
             return ""
         ports = ", ".join(map(str, SERVED))
@@ -120,7 +120,7 @@ class Link:
 
     @property
     def variable(self) -> dict[str, str]:
-        """The same for the environment of an agent that is a process."""
+        """The environment variable with :attr:`word`, for an agent that is a process."""
         return {VARIABLE: self.word}
 
     def reach(self, port: int) -> tuple[str, int]:
@@ -131,16 +131,16 @@ class Link:
 
 
 def limited_facts(rate: float) -> dict[str, Any]:
-    """Return what a run's record says of a link whose speed the hypervisor limits."""
+    """Return the record of a link whose speed the hypervisor limits to ``rate`` bits per second."""
     return {"bits_per_s": rate, "by": "hypervisor"}
 
 
 class MachineNetwork(Protocol):
     """The network of a batch, as the machines of one host join it.
 
-    A platform calls the method that fits the way on which its machine is to join, once for each
-    machine, and removes nothing: all of it goes with the batch. They raise
-    :class:`~tare.errors.MachineFault` where the host refuses.
+    A platform calls the method for its machine's network way, once for each machine. It removes
+    nothing: everything is removed with the batch. The methods raise
+    :class:`~tare.errors.MachineFault` if the host refuses.
     """
 
     @property
@@ -149,7 +149,7 @@ class MachineNetwork(Protocol):
         ...
 
     async def tap(self, machine: str, queues: int = 1, user: int | None = None) -> Link:
-        """Make a tap with so many pairs of queues, for a process of ``user``."""
+        """Make a tap with ``queues`` pairs of queues, for a process of the user id ``user``."""
         ...
 
     async def macvtap(self, machine: str) -> Link:
@@ -161,7 +161,7 @@ class MachineNetwork(Protocol):
         ...
 
     async def vif(self, machine: str) -> Link:
-        """Return the link of a domain of Xen, whose interfaces :meth:`join` later."""
+        """Return the link of a Xen domain, whose interface :meth:`join` connects later."""
         ...
 
     async def join(self, interface: str, machine: str = "") -> None:
@@ -173,17 +173,17 @@ class MachineNetwork(Protocol):
         ...
 
     async def here(self, machine: str) -> Link:
-        """Return the link of what runs on the host itself, with the host's address."""
+        """Return the link of a machine that runs on the host itself, with the host's address."""
         ...
 
     def user(self, machine: str) -> Link:
-        """Return a link by QEMU's user-mode network."""
+        """Return a link through QEMU's user-mode network."""
         ...
 
     def given(self, machine: str, address: str, peer: str, mtu: int) -> Link:
-        """Return the link over a network that the machine has already."""
+        """Return the link over the machine's existing network."""
         ...
 
     async def isolated(self, machine: str) -> Link:
-        """Return the link over the batch's isolated network at the hypervisor, with an address."""
+        """Return the link, with an address, over the batch's isolated network on the hypervisor."""
         ...

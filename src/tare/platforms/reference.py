@@ -1,6 +1,6 @@
-"""The page of platforms in docs, as Markdown; ``make docs`` writes it.
+"""The Markdown page about platforms in the docs; ``make docs`` writes it.
 
-The page is written from what the drivers state. Their checks begin with the same statements, so
+The page is generated from the drivers' statements. Their checks begin with the same statements, so
 the page claims nothing else.
 """
 
@@ -31,8 +31,8 @@ class PlatformRow:
 
     Args:
         platform: The platform.
-        options: Those that make it this variant.
-        parsed: The same with everything else as usual.
+        options: The options that select this variant.
+        parsed: The same options, parsed, with defaults for all others.
     """
 
     platform: Platform[Any]
@@ -41,13 +41,13 @@ class PlatformRow:
 
     @property
     def name(self) -> str:
-        """The platform and what is special about this variant."""
+        """The platform's name followed by this variant's options."""
         words = [f"`{key}: {value}`" for key, value in self.options.items()]
         return " ".join((f"`{self.platform.name}`", *words))
 
     @property
     def stated(self) -> Statement:
-        """What the driver says of it."""
+        """The driver's statement about this variant."""
         return self.platform.stated(self.parsed)
 
 
@@ -70,9 +70,9 @@ def render(
     """Return the page as Markdown.
 
     Args:
-        platforms: What is installed.
-        certificates: What owners sent; by default those that come with Tare.
-        studies: The section on what each study runs.
+        platforms: The installed platforms by name.
+        certificates: The certificates that owners sent; None: those that come with Tare.
+        studies: The section about the studies; empty: the page has none.
     """
     sent = kept_certificates() if certificates is None else certificates
     every = rows(platforms)
@@ -128,7 +128,7 @@ def _row(variant: PlatformRow, sent: Sequence[Certificate]) -> Sequence[str]:
 
 
 def _reported(variant: PlatformRow, sent: Sequence[Certificate]) -> str:
-    """Return how many owners reported that this variant passes; empty: none."""
+    """Return how many owners reported that this variant passes, as text; empty: none."""
     many = 0
     for each in sent:
         usual = variant.parsed.model_dump(mode="json", by_alias=False)
@@ -158,7 +158,7 @@ def _certified(about: Certificate) -> Sequence[str]:
         about.tare.get("version", ""),
         about.made,
     )
-    # A stranger wrote it.
+    # The text comes from a stranger, so it must not become markup.
     return [plain_line(cell, _LONGEST_CELL).replace("<", "&lt;") for cell in cells]
 
 

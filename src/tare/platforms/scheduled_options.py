@@ -1,4 +1,4 @@
-"""The options of every platform whose host schedules its machines as a study asks."""
+"""The options of every platform whose host schedules machines as a study requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tare.study.model.platform_options import PlatformOptions
 
 
 def subject_scheduling(description: str) -> Any:
-    """Return the field ``scheduling`` with a platform's own words."""
+    """Return the field ``scheduling`` with a platform's own description."""
     return Field(default_factory=lambda: NOTHING, description=description)
 
 
@@ -35,10 +35,10 @@ class ScheduledOptions(PlatformOptions):
 
     @classmethod
     def within(cls, wanted: Scheduling) -> Scheduling:
-        """Refuse what this platform's scheduler never knows, though those of others may.
+        """Refuse settings that this platform's scheduler never supports.
 
         Raises:
-            ValueError: The words say what to write instead.
+            ValueError: A setting is not supported; the message says what to write instead.
         """
         return wanted
 
@@ -49,7 +49,7 @@ class ScheduledOptions(PlatformOptions):
 
     @model_serializer(mode="wrap")
     def _omit_unset(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what stays as it is on the host, so that a report shows what was chosen."""
+        """Leave out settings that keep the host's default, so that a report shows what was set."""
         values: dict[str, Any] = usual(self)
         for name, group in self:
             if isinstance(group, BaseModel) and name in values:
@@ -62,16 +62,16 @@ class ScheduledOptions(PlatformOptions):
 
     @property
     def subject_scheduling(self) -> Scheduling:
-        """How the subject is scheduled."""
+        """The scheduling of the subject."""
         return self.scheduling
 
     @property
     def neighbours_scheduling(self) -> Scheduling:
-        """How each neighbour is scheduled."""
+        """The scheduling of each neighbour."""
         return self.neighbour_scheduling
 
     def scheduling_of(self, role: str) -> Scheduling:
-        """Return the scheduling of the machine with this role: a trial's is the host's own."""
+        """Return the scheduling of the machine with this role; a trial keeps the host's default."""
         if role == TRIAL:
             return NOTHING
         return self.scheduling if role == SUBJECT else self.neighbour_scheduling

@@ -1,7 +1,7 @@
-"""The way in which a machine shares CPUs with others: one model for all platforms' schedulers.
+"""CPU sharing between machines: one model for the schedulers of all platforms.
 
-The names are those of what they do, not of one platform's settings. A platform states in its
-capabilities which of them it has; what it lacks is skipped with the reason.
+The names describe effects, not one platform's settings. A platform states in its capabilities which
+of them it supports; the others are skipped with the reason.
 
 ============= ======================= ===================== ===========================
 here          Linux                   Xen's schedulers      vSphere, Hyper-V
@@ -23,11 +23,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from tare.units import Duration, Share, format_duration, format_percent, format_quantity
 
 DEFAULT_PERIOD_S = 0.1
-"""What the kernel itself takes (Documentation/scheduler/sched-bwc.rst)."""
+"""The kernel's own default (Documentation/scheduler/sched-bwc.rst)."""
 LEAST_CAP_PERIOD_S = 1e-3
 """Linux's least quota period (kernel/sched/core.c, min_cfs_quota_period)."""
 DEFAULT_PRIORITY = 1
-"""Above everything ordinary, and below the kernel's own real-time threads."""
+"""A priority above all ordinary threads, and below the kernel's own real-time threads."""
 FAIR = ("nice", "weight", "cap", "slice")
 
 
@@ -113,12 +113,12 @@ class Scheduling(BaseModel):
 
     @property
     def given(self) -> dict[str, Any]:
-        """What is asked for, by name."""
+        """The settings that were asked for, by name."""
         return {name: value for name, value in self if value is not None}
 
     @property
     def knobs(self) -> frozenset[str]:
-        """The capabilities that a platform must have for this."""
+        """The capabilities that a platform needs for these settings."""
         names = {name for name in (*FAIR, "reservation") if name in self.given}
         if self.policy is not None:
             names.add("fifo" if self.policy == "fifo" else "policy")
@@ -126,12 +126,12 @@ class Scheduling(BaseModel):
 
     @property
     def realtime(self) -> bool:
-        """Whether it takes a CPU as long as it wants, so that nothing else runs there."""
+        """Whether the machine keeps a CPU as long as it wants, so that nothing else runs there."""
         return self.policy == "fifo"
 
     @property
     def asks(self) -> bool:
-        """Whether it sets anything."""
+        """Whether any setting is given."""
         return bool(self.knobs)
 
     @property
@@ -140,7 +140,7 @@ class Scheduling(BaseModel):
         return DEFAULT_PERIOD_S if self.period is None else self.period
 
     def words(self) -> str:
-        """Return it as a short phrase: ``nice -10, slice 3 ms``; empty when it says nothing."""
+        """Return a short phrase, such as ``nice -10, slice 3 ms``; empty without settings."""
         parts = []
         if self.policy is not None:
             level = f" {self.priority or DEFAULT_PRIORITY}" if self.realtime else ""
@@ -158,7 +158,7 @@ class Scheduling(BaseModel):
         return ", ".join(parts)
 
     def asked(self) -> dict[str, Any]:
-        """Return what is asked for, as plain values; times in seconds, shares in CPUs."""
+        """Return the given settings as plain values; times in seconds, shares in CPUs."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
@@ -167,4 +167,4 @@ def _cpus(share: float) -> str:
 
 
 NOTHING = Scheduling.model_validate({})
-"""Everything as it is on the host."""
+"""No setting: everything keeps the host's default."""

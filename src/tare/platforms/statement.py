@@ -1,4 +1,4 @@
-"""A platform's statement about itself: other code reads it, and never checks the name."""
+"""A platform's statement about itself; other code reads it instead of the platform's name."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class NetworkWays:
     """The ways to connect a platform's machines to a network, see `tare help network`.
 
     Args:
-        rooted: The ways that are there where Tare is root on the host.
-        unprivileged: Those that need no rights.
+        rooted: The ways that are available if Tare is root on the host.
+        unprivileged: The ways that need no rights.
         device: A device file of the host that the rooted ways need; empty: none.
     """
 
@@ -55,28 +55,27 @@ class Capabilities:
         pinning: Whether each vCPU can be bound to a host CPU.
         max_vcpus: The most vCPUs one machine may have; 0 in a statement: the host's CPUs.
         min_memory: The least memory, in bytes, with which the image starts.
-        devices: Device models on offer (``paravirtual``, ``emulated``); empty when it has none.
+        devices: Available device models (``paravirtual``, ``emulated``); empty without devices.
         neighbours: Whether other machines can run next to the subject.
         notes: Limits that a user should know, one sentence each.
-        knobs: What of :class:`tare.platforms.scheduling.Scheduling` the platform has here:
-            ``policy`` (``other``, ``batch``), ``fifo``, ``nice``, ``weight``, ``cap``,
-            ``reservation``, ``slice``.
-        missing_knobs: Knob to the reason why the platform lacks it here, where it knows.
-        network: The ways to a network that are open here; found out where a study needs one.
-        no_network: Why there is none, and what to do where there could be one; empty: nothing is
-            known.
-        disk: How a machine gets a disk of its own (``mounted``, ``virtio-blk``, …); empty: not.
-        no_disk: What to do where it gets none, and could; empty: nothing is known.
-        own_cache: Whether files that do not fit into a machine's memory are not cached beyond that,
-            where a workload uses a disk of the machine's own.
-        no_own_cache: Why they are, in words.
-        toolbox: How a machine gets the applications (``tree``, ``disk``, or ``live``: they are in
-            what it boots); empty: not.
+        knobs: The settings of :class:`tare.platforms.scheduling.Scheduling` that the platform
+            supports here: ``policy`` (``other``, ``batch``), ``fifo``, ``nice``, ``weight``,
+            ``cap``, ``reservation``, ``slice``.
+        missing_knobs: Maps a knob to the reason why the platform lacks it here, if known.
+        network: The network ways available here; found out only if a study needs a network.
+        no_network: Why there is no network, and how to get one if possible; empty: unknown.
+        disk: How a machine gets its own disk (``mounted``, ``virtio-blk``, …); empty: it cannot.
+        no_disk: What to do to get a disk, if it is possible; empty: unknown.
+        own_cache: Whether a machine that uses its own disk is kept from caching files beyond its
+            memory.
+        no_own_cache: Why such files are cached beyond its memory, in words.
+        toolbox: How a machine gets the applications: ``tree``, ``disk``, or ``live`` (they are in
+            the image that it boots); empty: it cannot.
         no_realtime: Why nothing in its machines may have real-time priority; empty: it may.
-        reaches_out: Whether a machine that is given no network of Tare's reaches what its host
-            does, and under the host's own addresses.
+        reaches_out: Whether a machine without a network from Tare reaches what its host reaches,
+            under the host's own addresses.
         limits_cards: Whether the hypervisor can limit the rate of cards on an isolated network.
-        no_limits: Why it limits none; empty: its API has no such limit.
+        no_limits: Why the hypervisor cannot limit rates; empty: its API has no such limit.
     """
 
     pinning: bool
@@ -101,40 +100,40 @@ class Capabilities:
 
 
 NOTHING_AT_ALL = Capabilities(pinning=False, max_vcpus=0, min_memory=0, neighbours=False)
-"""What an arm can do that cannot be used here."""
+"""The capabilities of an arm that cannot be used here."""
 
 
 @dataclass(frozen=True)
 class Statement:
     """The offer of a platform with some options on a host that lacks nothing.
 
-    ``tare help platforms`` is written from these, and every check begins with them.
+    ``tare help platforms`` is generated from statements, and every check begins with them.
 
     Args:
-        capabilities: What it can do at best.
+        capabilities: Its capabilities at best.
         kernel: Which kernel its machines run, in words.
         channel: How the agent is reached, in words.
-        needs: What the host must have, each with the package or setting that brings it.
+        needs: What the host must have, each with the package or setting that provides it.
         untested: What has not been tried on real hardware, in one sentence; empty if nothing.
-        confirmed: Where it is known to run: on real computers (cloud instances among them), in
-            Tare's own emulated hosts, against a program that plays the product, or nowhere.
+        confirmed: Where it is known to run: on real computers (including cloud instances), in
+            Tare's own emulated hosts, against a program that simulates the product, or nowhere.
         emulated: Whether results show behaviour only, not hardware speed.
         host_boot: What the host must be booted with: :data:`ANY_BOOT`, :data:`NO_HYPERVISOR`,
             :data:`KVM_BOOT`, :data:`TAKES_HOST`, or a hypervisor's own word such as ``xen:credit``.
         boots_image: Whether its machines boot the study's kernel and image; otherwise they run
-            a kernel that is there, and an arm's ``kernel`` is refused.
-        realtime_kernel: Whether its machines run dependably on a PREEMPT_RT kernel. Where one of
-            a study's arms does not, all boot a general one, and are compared on one kernel. They
-            also do so next to machines that boot the live image.
-        is_host: Whether its machine is the host itself, which others are compared with.
+            an existing kernel, and an arm's ``kernel`` is refused.
+        realtime_kernel: Whether its machines run dependably on a PREEMPT_RT kernel. If those of
+            one of a study's arms do not, all arms boot a general kernel, and are compared on one
+            kernel. They also do so next to machines that boot the live image.
+        is_host: Whether its machine is the host itself, the baseline for others.
         elsewhere: Whether its machines are on another computer than the host that drives them.
-        only_measures: Whether it can only measure a machine that exists, and creates none.
+        only_measures: Whether it can only measure an existing machine, and creates none.
         saves: Whether the state of its machines can be saved, and machines be restored from it.
-        boots_each: Whether the whole computer is booted for each batch, so that a study in sessions
-            need not ask that somebody does.
+        boots_each: Whether Tare boots the whole computer for each batch, so that a study in
+            sessions need not ask a person to do it.
         network: How its machines can be connected.
         boot_s: Seconds that one machine takes to start and stop on a small computer, for the plan.
-        emulated_boot_s: The same where the host itself is emulated.
+        emulated_boot_s: The same on an emulated host.
         runs_as: With whose rights its machines run, and why.
     """
 
@@ -161,13 +160,13 @@ class Statement:
 
 @dataclass(frozen=True)
 class Presence:
-    """The state of an arm's computer in a study that swaps boots: whether it is booted for the arm.
+    """Whether an arm's computer is booted for the arm, in a study that swaps boots.
 
     Args:
-        absent: Why it is not, in words; empty: it is.
+        absent: Why it is not booted for the arm, in words; empty: it is.
         boot: The identity of its present boot; empty if it is not known.
-        since: Where nothing names the boot: since when the computer runs, in seconds since 1970, as
-            well as that is known; None: unknown.
+        since: If the boot has no identity: the best known time of the boot, in seconds since 1970;
+            None: unknown.
     """
 
     absent: str = ""
@@ -181,8 +180,8 @@ class HostAccess:
 
     Args:
         option: The option, as studies write it.
-        value: What the study gives it.
-        effect: What that may do on the host: "may run programs there", say.
+        value: The option's value in the study.
+        effect: What the argument may do on the host, such as "may run programs there".
     """
 
     option: str
@@ -195,10 +194,10 @@ class Write:
     """One kind of thing that a platform makes or changes on a host or at a server.
 
     Args:
-        kind: The ledger's word for it.
-        call: What makes or changes it, as the host or server gets it.
-        undone: What takes it back.
-        where: What it is in: a folder, a pool, a storage; empty: as the call says.
+        kind: The kind of its ledger entry.
+        call: The command or API call that makes or changes it.
+        undone: The command or API call that undoes it.
+        where: What contains it: a folder, a pool, a storage; empty: the call shows it.
     """
 
     kind: str
@@ -213,26 +212,26 @@ class Verdict:
 
     Args:
         usable: Whether machines can be started.
-        reason: One sentence: what was found.
+        reason: One sentence: what the check found.
         hint: A command to run, or empty when there is nothing to do.
         emulated: Whether results show behaviour only, not hardware speed.
         versions: Name to version of every program involved.
         capabilities: What the platform can do here.
-        lasting: Whether asking again at once would find the same.
-        mark: Where its machines run instead of where they should, in words; empty: where they
-            should.
-        shown: What a machine that exists shows of itself and of its hypervisor, name to words.
-        uncontrolled: What Tare does not control of a machine that exists, one sentence each.
-        runs_as: With whose rights its machines run here, and why; empty: as the statement says.
+        lasting: Whether another check at once would find the same.
+        mark: Where its machines run instead of the intended place, in words; empty: they run in the
+            intended place.
+        shown: Facts that an existing machine shows about itself and its hypervisor, name to words.
+        uncontrolled: What Tare does not control in an existing machine, one sentence each.
+        runs_as: With whose rights its machines run here, and why; empty: as in the statement.
         rights: Tare's rights where the machines are, as far as their product reports them for
-            the account: a role, a group, what it may do on which kind of object; no names of
-            people and places, for ``tare certify`` puts it into its file. Empty: not reported, and
-            Tare's own user on this computer counts.
-        machine: What identifies a machine that exists until it is booted again; empty
-            for machines that are made for a run, and where it is not known.
-        kernels: Which kernels its machines can boot where the study names none.
-        carrier: The computer that runs its machines, as its hypervisor's API reports it: plans
-            place them on its CPUs, and size them by its memory. None: the host of the study.
+            the account: a role, a group, permissions by kind of object. They contain no names of
+            people and places, because ``tare certify`` puts them into its file. Empty: not
+            reported; Tare's own user on this computer counts.
+        machine: The identity of an existing machine until its next boot; empty for machines that
+            are made for a run, and if it is not known.
+        kernels: The kernels that its machines can boot if the study names none.
+        carrier: The computer that runs its machines, as its hypervisor's API reports it. Plans
+            place machines on its CPUs and size them by its memory. None: the study's host.
     """
 
     usable: bool
