@@ -32,9 +32,9 @@ BACKINGS: Mapping[str, str] = {
     "block": "a loop device over a file",
     "lvm": "a logical volume",
 }
-"""How reports name each."""
+"""The words that reports use for each backing."""
 VOLUME = "logical-volume"
-"""The kind of the ledger's entries for logical volumes."""
+"""The kind of ledger entries for logical volumes."""
 _MAPPER = "/dev/mapper/control"
 
 
@@ -50,7 +50,7 @@ def backing_writes(kind: str, group: str | None) -> tuple[Write, ...]:
 
 
 async def lacking_backing(host: Host, kind: str, group: str | None) -> tuple[str, str] | None:
-    """Return what a host lacks to keep disks so, and what to do about it; None: nothing.
+    """Return what a host lacks for disks with a backing, and what to do; None: nothing is missing.
 
     Args:
         host: The host of the machines.
@@ -80,7 +80,7 @@ async def lacking_backing(host: Host, kind: str, group: str | None) -> tuple[str
 async def backed_disk(
     context: Context, spec: MachineSpec, kind: str, group: str | None
 ) -> AsyncIterator[OwnDisk | None]:
-    """Make the disk that a machine's shape asks for, and remove it in the end.
+    """Make the disk that a machine's shape asks for, and remove it at the end.
 
     Args:
         context: The host and its ledger, which records each object before it is created.
@@ -89,17 +89,17 @@ async def backed_disk(
         group: The volume group for a logical volume.
 
     Yields:
-        The disk, with the file or device that is to be opened; None if the shape has none.
+        The disk, with the file or device to open; None if the shape has no disk.
 
     Raises:
-        MachineFault: It cannot be made; in the words of the tool that was to make it.
+        MachineFault: The disk cannot be made. The message quotes the tool that failed.
     """
     if kind == "lvm" and spec.shape.disk:
         assert group is not None
         host, size = context.host, spec.shape.disk
         async with created(context.ledger, LogicalVolume(host, group, spec.name, size)):
             volume = Path("/dev") / group / spec.name
-            # Blocks of a volume hold what was there before.
+            # Blocks of a volume still hold old data, unlike those of a new file.
             await format_disk(host, spec.name, volume, zeroed=False)
             async with _own_node(context, spec.name, volume) as node:
                 yield OwnDisk(node, size, True)
@@ -130,18 +130,18 @@ async def _as_qcow2(host: Host, name: str, disk: OwnDisk) -> OwnDisk:
         await host.remove(file)
         raise MachineFault(f"{name}: its disk cannot be made: {done.words()}")
     await host.remove(disk.file)
-    # It grows with what is written, as such files usually do.
+    # A qcow2 file grows as the guest writes, so its space is not reserved, as usual for such files.
     return replace(disk, file=file, reserved=False)
 
 
 class LogicalVolume(Resource):
-    """A logical volume of Tare's.
+    """A logical volume that belongs to Tare.
 
     Args:
         host: The host that has it.
         group: Its volume group.
         name: Its name, which is the machine's.
-        size: Bytes.
+        size: Size in bytes.
     """
 
     kind = VOLUME
@@ -154,33 +154,33 @@ class LogicalVolume(Resource):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """Group and name."""
+        """The volume's group and name, for the ledger."""
         return {"group": self._group, "name": self._name}
 
     @property
     def words(self) -> str:
-        """Group and name."""
+        """The volume's group and name as a phrase for messages."""
         return f"the logical volume {self._group}/{self._name}"
 
     @property
     def ends_with_boot(self) -> bool:
-        """Whether a reboot removes it: no."""
+        """Whether a reboot removes the volume; always False."""
         return False
 
     async def create(self) -> None:
-        """Make it; raises MachineFault with LVM's words."""
+        """Create the volume; raises MachineFault with LVM's message."""
         words = ("--yes", "--zero", "n", "--wipesignatures", "n", "--size", f"{self._size}b")
         made = await run_tool(self._host, "lvcreate", *words, "--name", self._name, self._group)
         if not made.ok:
             raise MachineFault(f"{self._name}: its logical volume cannot be made: {made.words()}")
 
     async def exists(self) -> bool:
-        """Return whether LVM lists it."""
+        """Check whether LVM lists the volume."""
         volume = f"{self._group}/{self._name}"
         return (await run_tool(self._host, "lvs", "--noheadings", "-o", "lv_name", volume)).ok
 
     async def remove(self) -> None:
-        """Remove it; raises MachineFault with LVM's words."""
+        """Remove the volume; raises MachineFault with LVM's message."""
         done = await run_tool(self._host, "lvremove", "--yes", f"{self._group}/{self._name}")
         if not done.ok:
             raise MachineFault(f"{self.words} cannot be removed: {done.words()}")
@@ -195,9 +195,12 @@ def volume_of(host: Host, details: Mapping[str, Any]) -> LogicalVolume:
 
 @asynccontextmanager
 async def _own_node(context: Context, name: str, device: Path) -> AsyncIterator[Path]:
-    """Hold a second name of a block device, whose owner may be changed: the first is the host's."""
+    """Create and hold a second node of a block device, whose owner Tare may change.
+
+    The first node belongs to the host.
+    """
     host, ledger = context.host, context.ledger
-    # Elsewhere than here, file systems may be mounted without devices.
+    # Outside /dev, file systems may be mounted with `nodev`, and ignore device files.
     node = Path("/dev") / f"{name}-disk"
     require_own(node.name)
     entry = ledger.record("file", path=str(node))
@@ -220,8 +223,8 @@ async def forget_backed(host: Host, disk: OwnDisk) -> dict[str, Any]:
     """Drop what the host has cached of a disk, whatever its backing is.
 
     Returns:
-        As :func:`tare.platforms.linux.disk.forget_file`; of a block device's file, where it has
-        one, else of the device.
+        The record of :func:`tare.platforms.linux.disk.forget_file`, about the file under the
+        block device if there is one, otherwise about the file or device itself.
     """
     record = await forget_file(host, disk.file)
     return record if disk.under is None else await forget_file(host, disk.under)

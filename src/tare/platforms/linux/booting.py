@@ -1,4 +1,4 @@
-"""The image that guests of a host boot: built or found in the cache."""
+"""The image that a host's guests boot: found in the cache, or built."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tare.platforms.linux.toolbox import image_needs
 async def image_for(
     context: Context, kernel: str, devices: frozenset[str], shape: Shape
 ) -> GuestImage:
-    """Build or find the image of guests.
+    """Find the guests' image in the cache, or build it.
 
     Args:
-        context: The host, and what the study needs of its machines.
+        context: The host, and the needs of the study's workloads.
         kernel: `host`, a package's flavour or a file; see :func:`build_guest_image`.
-        devices: What the guest's devices need of it.
-        shape: The guest's size; its disk has to have room on the host.
+        devices: The kernel modules that the guest's devices need, as ``images`` names them.
+        shape: The guest's size; the host must have room for its disk.
 
     Raises:
-        InputError: There is no such kernel, or it lacks what is needed.
-        MachineFault: The host has no room for the disk.
+        InputError: There is no such kernel, it lacks a required module, or the host lacks room or
+            tools for the disk.
     """
     await require_room(context.host, shape.disk)
     return await build_guest_image(

@@ -14,9 +14,9 @@ from tare.hosts.ledger.resources import created
 
 PERIOD_US = 1_000_000
 ADMITTED_US = 10_000
-"""Enough to be admitted as real-time; with throttling off nothing more is needed."""
+"""Microseconds that suffice to be admitted as real-time, with throttling turned off."""
 THROTTLED_US = 900_000
-"""What to ask for where throttling stays on; the kernel's own share is 950,000."""
+"""Microseconds to request if throttling stays on; the kernel's own share is 950,000."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class CgroupMounts:
 
 
 def parse_mounts(mountinfo: str) -> CgroupMounts:
-    """Find the control groups in ``/proc/self/mountinfo``, proc(5).
+    """Find the control group mounts in ``/proc/self/mountinfo``, proc(5).
 
     Args:
-        mountinfo: Its text.
+        mountinfo: The text of that file.
 
     Returns:
-        The mounts of versions 1 and 2; of a hierarchy mounted twice, the first.
+        The mounts of versions 1 and 2; if a hierarchy is mounted twice, its first mount.
     """
     folders: list[Path] = []
     controllers: dict[str, Path] = {}
@@ -75,7 +75,7 @@ def parse_mounts(mountinfo: str) -> CgroupMounts:
 
 
 async def cgroup_mounts(host: Host) -> CgroupMounts:
-    """Return where the host mounts its control groups."""
+    """Return the mount points of the host's control groups."""
     return parse_mounts((await host.read("/proc/self/mountinfo")).decode())
 
 
@@ -83,7 +83,7 @@ async def cgroup_mounts(host: Host) -> CgroupMounts:
 async def owned_cgroups(
     host: Host, ledger: Ledger, mounts: CgroupMounts, name: str
 ) -> AsyncIterator[None]:
-    """Record the groups that a runtime is about to create, and see that they are gone after."""
+    """Record the groups that a runtime is about to create, and ensure their removal at the end."""
     async with AsyncExitStack() as held:
         for folder in mounts.folders:
             group = ControlGroup(host, folder / name, made=True)
@@ -92,7 +92,7 @@ async def owned_cgroups(
 
 
 async def realtime_share(host: Host, mounts: CgroupMounts, throttled: bool) -> RealtimeShare | None:
-    """Return what to ask for real-time threads, where the kernel shares that out by group.
+    """Return the real-time share to request, if the kernel shares real-time out by group.
 
     With CONFIG_RT_GROUP_SCHED and version 1, a new group's share is 0 and SCHED_FIFO is refused
     in it (Documentation/scheduler/sched-rt-group.rst). Version 2 has no such file.
@@ -101,6 +101,9 @@ async def realtime_share(host: Host, mounts: CgroupMounts, throttled: bool) -> R
         host: The host.
         mounts: Its control groups.
         throttled: Whether real-time throttling stays on while the container runs.
+
+    Returns:
+        The share; None if groups have no real-time share.
     """
     cpu = mounts.controllers.get("cpu")
     if cpu is None or not await host.exists(cpu / "cpu.rt_runtime_us"):
@@ -136,12 +139,12 @@ async def cgroup_members(host: Host, mounts: CgroupMounts, name: str) -> tuple[i
 
 
 async def processes_in(host: Host, folder: Path) -> tuple[int, ...]:
-    """Return the ids of the processes in the group of a folder; raises OSError once it is gone."""
+    """Return the ids of the processes in a group's folder; raises OSError once it is gone."""
     return tuple(map(int, (await host.read(folder / "cgroup.procs")).split()))
 
 
 async def cgroup_cost(host: Host, mounts: CgroupMounts, name: str) -> dict[str, float]:
-    """Return what a group cost: CPU seconds so far, and resident bytes now.
+    """Return a group's cost: CPU seconds so far, and resident bytes now.
 
     Raises:
         OSError: The group is gone, or its controllers are not there.
@@ -162,7 +165,7 @@ async def _cpu_seconds(host: Host, mounts: CgroupMounts, name: str) -> float:
 
 
 async def cgroup_resident(host: Host, mounts: CgroupMounts, name: str) -> float:
-    """Return the bytes that a group's processes hold themselves, without what is cached for them.
+    """Return the resident bytes of a group's processes, without page cache.
 
     Source: ``total_rss`` of version 1, ``anon`` of version 2 (memory.stat).
 

@@ -1,4 +1,4 @@
-"""A guest's console as it is written: its last lines, and the moment its kernel panics."""
+"""A guest's console: its last lines, and detection of a kernel panic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b.|[\x00-\x09\x0b-\x1f\x7f]")
 
 
 class Console:
-    """Follows a console's bytes, whatever they are.
+    """Follows the bytes of a console, which may contain anything.
 
     Args:
         lines: How many lines to keep.
@@ -29,13 +29,13 @@ class Console:
         self._open = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.panic = ""
-        """The kernel's message when it panicked; empty while it has not."""
+        """The kernel's panic message; empty as long as it has not panicked."""
         self.killed = ""
-        """The last program that the kernel ended because memory ran out; empty while it has not."""
+        """The last program that the kernel killed because memory ran out; empty if none."""
         self.panicked = asyncio.Event()
 
     def feed(self, data: bytes) -> None:
-        """Take in some bytes; lines may be cut anywhere between calls."""
+        """Process some bytes; lines may be split anywhere between calls."""
         text = self._open + self._decoder.decode(data)
         *whole, self._open = re.split(r"[\r\n]+", text)
         # A guest may send noise without ever ending a line.
@@ -44,12 +44,12 @@ class Console:
             self._take(line)
 
     def tail(self) -> tuple[str, ...]:
-        """Return the last lines that are not empty, oldest first."""
+        """Return the last non-empty lines, oldest first."""
         last = _clean(self._open)
         return (*self._lines, last) if last else tuple(self._lines)
 
     async def follow(self, reader: asyncio.StreamReader) -> None:
-        """Take in a stream until it ends."""
+        """Process a stream until it ends."""
         try:
             while data := await reader.read(1 << 16):
                 self.feed(data)

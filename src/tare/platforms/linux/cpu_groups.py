@@ -1,4 +1,4 @@
-"""The share of CPUs that a control group grants: weight and quota, in both versions' files."""
+"""The CPU share of a control group: weight and quota, in the files of both versions."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class CpuGroup:
     """A control group of one machine, in the hierarchy that holds the ``cpu`` controller.
 
     Args:
-        folder: Its directory.
-        values: File name to what was written there.
+        folder: The group's directory.
+        values: Maps a file name to the value that was written to it.
     """
 
     folder: Path
@@ -47,15 +47,15 @@ class CpuGroup:
 
     @property
     def flags(self) -> list[str]:
-        """The agent's arguments that start a program inside of it."""
+        """The arguments with which the agent starts a program in the group."""
         return ["--cgroup", str(self.folder)]
 
 
 async def offered_by_groups(host: Host) -> tuple[frozenset[str], dict[str, str]]:
-    """Find out whether this host shares CPUs by control groups.
+    """Find out whether this host can share CPUs by control groups.
 
     Returns:
-        The knobs it has, and the reason for each other one.
+        The available knobs, and the reason for each missing one.
     """
     both = frozenset({"weight", "cap"})
     mounts = await cgroup_mounts(host)
@@ -82,7 +82,7 @@ def shares_of(wanted: Scheduling) -> int | None:
     if wanted.nice is not None:
         return NICE_WEIGHTS[wanted.nice + 20]
     if wanted.weight is not None:
-        # As the kernel converts between the two (kernel/sched/sched.h).
+        # The kernel converts between the two in the same way (kernel/sched/sched.h).
         return round(wanted.weight * DEFAULT_SHARES / DEFAULT_WEIGHT)
     return None
 
@@ -90,7 +90,7 @@ def shares_of(wanted: Scheduling) -> int | None:
 def weight_of(wanted: Scheduling) -> int | None:
     """Return the version 2 weight (100 by default); None if none is wanted."""
     if wanted.nice is not None:
-        # As the kernel does for cpu.weight.nice (kernel/sched/core.c).
+        # The kernel does the same for cpu.weight.nice (kernel/sched/core.c).
         return max(1, round(NICE_WEIGHTS[wanted.nice + 20] * DEFAULT_WEIGHT / DEFAULT_SHARES))
     return wanted.weight
 
@@ -104,10 +104,10 @@ def quota_of(wanted: Scheduling) -> tuple[int, int] | None:
 
 
 def values_for(wanted: Scheduling, version: int) -> dict[str, str]:
-    """Return the files of a group and what they are to hold, in the order of writing.
+    """Return the files of a group with their values, in the order of writing.
 
     Args:
-        wanted: The request.
+        wanted: The requested scheduling.
         version: The version of the control groups that have the ``cpu`` controller.
     """
     quota = quota_of(wanted)
@@ -129,9 +129,10 @@ def values_for(wanted: Scheduling, version: int) -> dict[str, str]:
 
 
 def container_resources(wanted: Scheduling, version: int) -> tuple[dict[str, int], dict[str, str]]:
-    """Return what a container's configuration says of CPU shares, and the version 2 files.
+    """Return the CPU shares for a container's configuration, and the version 2 files.
 
-    Version 2 files are written as such: a runtime would make another weight of ``shares``.
+    Version 2 files are written directly, because a runtime would convert ``shares`` to a different
+    weight.
     """
     if version == 2:
         return {}, values_for(wanted, version)
@@ -152,23 +153,23 @@ def version_of(mounts: CgroupMounts) -> int:
 async def cpu_group(
     host: Host, ledger: Ledger, name: str, wanted: Scheduling, *, throttled: bool
 ) -> AsyncIterator[CpuGroup | None]:
-    """Make a group for a machine that wants a weight or a cap, and remove it in the end.
+    """Make a group for a machine that wants a weight or a cap, and remove it at the end.
 
-    A SCHED_FIFO machine gets one where the kernel shares real-time out by group and Tare's own
-    group has none to give.
+    A SCHED_FIFO machine gets a group if the kernel shares real-time out by group and Tare's own
+    group has no share to give.
 
     Args:
-        host: Where to make it.
-        ledger: Records it before it is made.
+        host: The host.
+        ledger: Records the group before it is made.
         name: The machine's name.
-        wanted: The request.
+        wanted: The requested scheduling.
         throttled: Whether real-time throttling stays on while the machine runs.
 
     Yields:
         The group; None if none is needed.
 
     Raises:
-        MachineFault: It cannot be made, or did not take a value; in the kernel's words.
+        MachineFault: It cannot be made, or did not take a value. The message quotes the kernel.
     """
     mounts = await cgroup_mounts(host)
     values: dict[str, str] = {}
@@ -197,10 +198,10 @@ async def _fill(host: Host, folder: Path, values: Mapping[str, str]) -> None:
 
 
 async def read_back(host: Host, folder: Path, values: Mapping[str, str]) -> dict[str, str]:
-    """Return what a group's files hold.
+    """Read a group's files and check that they hold the given values.
 
     Raises:
-        MachineFault: One holds something else than ``values`` say, or cannot be read.
+        MachineFault: A file holds a different value, or cannot be read.
     """
     found: dict[str, str] = {}
     for file, value in values.items():

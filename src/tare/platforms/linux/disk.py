@@ -1,7 +1,7 @@
-"""A disk of a machine's own: a file on the host with a new ext4, the same in every arm.
+"""A machine's own disk: a file on the host with a new ext4, the same in every arm.
 
 The host formats the file (which needs no root), so that every machine starts from the same blocks.
-A guest gets the file as a disk; a process or container gets it mounted through a loop device.
+A guest gets the file as a disk. A process or container gets it mounted through a loop device.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from tare.units import format_size
 LABEL = "tare-scratch"
 """The label by which the agent finds the disk among others."""
 VARIABLE = "TARE_SCRATCH"
-"""The variable with the mount point of the disk, for agents that are processes of the host."""
+"""The environment variable with the disk's mount point, for agents that run as host processes."""
 INSIDE = "/scratch"
-"""Where machines with a file system of their own have the disk."""
+"""The mount point of the disk in machines with their own file system."""
 
 FILE = "disk.img"
 MOUNTED = "tare-scratch"
 SPARE = 64 << 20
-"""Bytes of the host's disk that are left for everything else."""
+"""Bytes of the host's disk that Tare leaves free for everything else."""
 _TOOL_S = 120.0
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 _ELSEWHERE = Path("/var/tmp")
-# The same identity in every machine, so that directories hash alike: the order of files in a
-# directory, and with it what a workload does, is part of what must not differ.
+# The same UUID in every machine, so that directories hash alike. The hash determines the order of
+# files in a directory, and thus what a workload does, which must not differ between machines.
 _IDENTITY = "74617265-0000-4000-8000-000000000001"
 FORMAT = (
     *("-q", "-F", "-t", "ext4", "-L", LABEL, "-m", "0", "-U", _IDENTITY),
-    # The kernel has nothing left to initialise while something is measured.
+    # Initialise everything now, so that the kernel does not do it during a measurement.
     "-E",
     f"nodiscard,lazy_itable_init=0,lazy_journal_init=0,root_owner=0:0,hash_seed={_IDENTITY}",
 )
 _PREZEROED = ",assume_storage_prezeroed=1"
-"""Known to mke2fs from 1.47 on: a new file reads as zeros, so none have to be written."""
+"""Supported by mke2fs 1.47 and later: a new file reads as zeros, so none need to be written."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class OwnDisk:
     Args:
         file: The file.
         size: Its size in bytes.
-        reserved: Whether the host's file system has set the space aside, so that it cannot run
+        reserved: Whether the host's file system has reserved the space, so that it cannot run
             out while the machine runs.
-        under: The file behind ``file``, if that is a loop device.
+        under: The file behind ``file``, if ``file`` is a loop device.
     """
 
     file: Path
@@ -74,8 +74,8 @@ async def require_room(host: Host, size: int, folder: Path | None = None) -> Non
 
     Args:
         host: The host of the machines.
-        size: Bytes of one machine's disk; 0 needs nothing.
-        folder: Where the disk will be; by default where temporary files go.
+        size: Size of one machine's disk in bytes; 0: nothing is checked.
+        folder: The folder for the disk; None: the folder for temporary files.
 
     Raises:
         InputError: The host's disk is too full, or mkfs.ext4 is missing there.
@@ -93,7 +93,7 @@ async def require_room(host: Host, size: int, folder: Path | None = None) -> Non
 
 @asynccontextmanager
 async def owned_disk(context: Context, spec: MachineSpec) -> AsyncIterator[OwnDisk | None]:
-    """Make the disk that a machine's shape asks for, and remove it in the end.
+    """Make the disk that a machine's shape asks for, and remove it at the end.
 
     Args:
         context: The host; its ledger records everything before it is created.
@@ -128,10 +128,10 @@ async def owned_disk(context: Context, spec: MachineSpec) -> AsyncIterator[OwnDi
 
 @dataclass(frozen=True)
 class MountedDisk:
-    """A disk as a process of the host finds it.
+    """A disk that is mounted for a process of the host.
 
     Args:
-        path: Where it is mounted.
+        path: The mount point.
         record: How it is attached, for the machine's record.
         device: The host's name of the loop device, such as ``loop3``; empty if there is none.
     """
@@ -184,9 +184,9 @@ async def mounted_disk(context: Context, spec: MachineSpec) -> AsyncIterator[Mou
 
 
 async def device_moved(host: Host, device: str) -> dict[str, float]:
-    """Return what a block device of a host has moved so far.
+    """Return how many bytes a block device of a host has moved so far.
 
-    Fields 3 and 7 of ``/sys/block/DEVICE/stat``, in sectors of 512 bytes
+    Source: fields 3 and 7 of ``/sys/block/DEVICE/stat``, in sectors of 512 bytes
     (Documentation/block/stat.rst).
 
     Returns:
@@ -205,18 +205,18 @@ class NoLoop(Exception):
 
 @asynccontextmanager
 async def on_loop(host: Host, ledger: Ledger, file: Path) -> AsyncIterator[tuple[str, bool]]:
-    """Attach a file to a loop device, which the ledger records first.
+    """Attach a file to a loop device, after recording it in the ledger.
 
     Args:
-        host: Where the file is.
-        ledger: Records it.
-        file: A file whose path has a part that begins with ``tare-``.
+        host: The host that has the file.
+        ledger: Records the attachment.
+        file: A file, with a path component that begins with ``tare-``.
 
     Yields:
-        The device, and whether it goes past the host's page cache.
+        The device, and whether it bypasses the host's page cache (direct I/O).
 
     Raises:
-        NoLoop: The host has none, or Tare may not use it.
+        NoLoop: The host has no loop device, or Tare may not use it.
     """
     entry = ledger.record("loop", path=str(file))
     try:
@@ -278,7 +278,7 @@ async def _made(host: Host, path: Path) -> None:
 
 
 async def _make_file(host: Host, name: str, file: Path, size: int) -> bool:
-    """Make a file of zeros; return whether its space is set aside."""
+    """Make a file of zeros; return whether its space is reserved."""
     done = await run_tool(host, "fallocate", "-l", str(size), str(file))
     if done.ok:
         return True
@@ -294,10 +294,10 @@ async def format_disk(host: Host, name: str, file: Path, *, zeroed: bool = True)
     """Make the file system of a machine's disk.
 
     Args:
-        host: The host that has it.
+        host: The host that has the disk.
         name: The machine's name.
         file: The file or block device.
-        zeroed: Whether all of it reads as zeros.
+        zeroed: Whether all of it reads as zeros already.
 
     Raises:
         MachineFault: mkfs.ext4 failed.
@@ -312,7 +312,7 @@ async def format_disk(host: Host, name: str, file: Path, *, zeroed: bool = True)
 
 
 async def _place(host: Host, folder: Path) -> Path:
-    """Return a folder for disks that is not kept in memory."""
+    """Return a folder for disks that is on disk, not in memory, if there is one."""
     for place in (folder, _ELSEWHERE):
         kind = await host.run(["stat", "-f", "-c", "%T", str(place)], timeout_s=30)
         if kind.stdout.decode().strip() not in _IN_MEMORY:
@@ -341,11 +341,11 @@ async def run_tool(host: Host, program: str, *arguments: str) -> Completed:
 
 
 async def forget_file(host: Host, file: Path) -> dict[str, Any]:
-    """Make the host forget what it caches of a machine's disk.
+    """Make the host drop its cache of a machine's disk.
 
     Returns:
-        ``dropped``, and the bytes that were cached ``before`` and ``after``, if the host reports
-        them. Source of the method: posix_fadvise(2), POSIX_FADV_DONTNEED, which dd(1) uses.
+        ``dropped``; and the cached bytes ``cached_bytes_before`` and ``cached_bytes_after``, if the
+        host reports them. Method: posix_fadvise(2), POSIX_FADV_DONTNEED, which dd(1) uses.
     """
     before = await _cached(host, file)
     await host.run(["sync", str(file)], timeout_s=_TOOL_S)
@@ -376,11 +376,14 @@ async def forget_everything(host: Host, folder: Path) -> dict[str, Any]:
 
 
 def block_cache(answer: Sequence[Mapping[str, Any]], node: str) -> dict[str, Any] | None:
-    """Return how QEMU reports that it caches a node.
+    """Return the cache mode of a block node, as QEMU reports it.
 
     Args:
         answer: The answer to QMP's ``query-block`` (QEMU's QMP reference, BlockdevCacheInfo).
         node: The node's name.
+
+    Returns:
+        The flags ``writeback``, ``direct`` and ``no-flush``; None if QEMU lists no such node.
     """
     for device in answer:
         inserted = device.get("inserted") or {}
@@ -391,10 +394,10 @@ def block_cache(answer: Sequence[Mapping[str, Any]], node: str) -> dict[str, Any
 
 
 def disk_variable(disk: MountedDisk | None, inside: str | None = None) -> dict[str, str]:
-    """Return the variable with the place of an agent's disk.
+    """Return the environment variable with the mount point of an agent's disk.
 
     Args:
         disk: The disk; None if there is none.
-        inside: Where the agent finds it, if not where the host does.
+        inside: The mount point as the agent sees it; None: the same as on the host.
     """
     return {} if disk is None else {VARIABLE: inside or str(disk.path)}

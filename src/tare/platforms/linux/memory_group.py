@@ -1,4 +1,4 @@
-"""A control group that keeps a machine's processes to its shape's memory, page cache included."""
+"""A control group that limits a machine's processes to its shape's memory, page cache included."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class MemoryGroup:
 
     Args:
         host: The host that has it.
-        mounts: That host's control groups.
-        folder: Its directory; processes begin in it by the agent's ``exec --cgroup``.
-        memory: Bytes that its processes may have, with what the kernel caches for them.
-        swap: Whether they may be swapped out, in words.
+        mounts: That host's control group mounts.
+        folder: The group's directory; the agent's ``exec --cgroup`` starts processes in it.
+        memory: The limit in bytes for its processes, including what the kernel caches for them.
+        swap: Whether its processes may be swapped out, in words.
     """
 
     host: Host
@@ -54,14 +54,14 @@ class MemoryGroup:
     async def cost(self) -> dict[str, float]:
         """Return the CPU seconds (``cpu_s``) and resident bytes (``rss_bytes``) of its processes.
 
-        What the kernel caches for them is in neither.
+        Neither includes what the kernel caches for them.
 
         Raises:
-            OSError: It is gone, or has no processes any more.
+            OSError: The group is gone, or has no processes any more.
         """
         if "memory" not in self.mounts.controllers:
             return await cgroup_cost(self.host, self.mounts, self.folder.name)
-        # In version 1 the group counts memory only.
+        # In version 1 the group accounts for memory only.
         used = await listed_cost(self.host, self._members)
         held = await cgroup_resident(self.host, self.mounts, self.folder.name)
         return {**used, "rss_bytes": held}
@@ -70,11 +70,11 @@ class MemoryGroup:
         pids = await processes_in(self.host, self.folder)
         if not pids:
             raise ProcessLookupError(f"{self.folder} has no processes")
-        # Ascending numbers have parents before children, until the kernel's numbers wrap around.
+        # In ascending order, parents precede children, until the kernel's numbers wrap around.
         return tuple(sorted(pids))
 
     async def exhausted(self) -> str:
-        """Return that the kernel ended something in it for want of memory; empty if not."""
+        """Return a clause if the kernel killed a member because memory ran out; empty if not."""
         try:
             killed = await oom_kills(self.host, self.mounts, self.folder.name)
         except (OSError, ValueError, TareError):
@@ -85,7 +85,7 @@ class MemoryGroup:
 
 
 async def lacks_memory_groups(host: Host) -> str:
-    """Return why processes of a host cannot be kept to a size of memory; empty if they can."""
+    """Return why a host cannot limit the memory of processes; empty if it can."""
     mounts = await cgroup_mounts(host)
     base = mounts.of("memory", ".")
     if base is None:
@@ -114,17 +114,17 @@ async def lacks_memory_groups(host: Host) -> str:
 async def memory_group(
     host: Host, ledger: Ledger, name: str, memory: int, *, own: Path | None = None
 ) -> AsyncIterator[MemoryGroup]:
-    """Make a group for a machine, and remove it in the end with all that is left in it.
+    """Make a group for a machine, and remove it at the end with all that is left in it.
 
     Args:
-        host: Where to make it.
-        ledger: Records it before it is made.
+        host: The host.
+        ledger: Records the group before it is made.
         name: The machine's name.
-        memory: Bytes that its processes may have, with what the kernel caches for them.
-        own: The group that the machine has already for its CPUs; version 2 has one for both.
+        memory: The limit in bytes for its processes, including what the kernel caches for them.
+        own: The group that the machine already has for its CPUs; version 2 uses one for both.
 
     Raises:
-        MachineFault: It cannot be made or does not take the limit; in the kernel's words.
+        MachineFault: It cannot be made or does not take the limit. The message quotes the kernel.
     """
     mounts = await cgroup_mounts(host)
     folder = mounts.of("memory", name)
@@ -143,7 +143,7 @@ async def _limited(host: Host, mounts: CgroupMounts, folder: Path, memory: int) 
         # 0 keeps a group of version 1 out of swap (cgroup-v1/memory.rst, 5.3 swappiness).
         values, swap = {"memory.limit_in_bytes": memory, "memory.swappiness": 0}, "off"
         if await limits_swap(host, mounts):
-            # It counts memory and swap together, and is never below the other.
+            # This limits memory and swap together, and cannot be below the limit of memory alone.
             values["memory.memsw.limit_in_bytes"] = memory
     elif await host.exists(folder / "memory.swap.max"):
         values, swap = {"memory.max": memory, "memory.swap.max": 0}, "off"

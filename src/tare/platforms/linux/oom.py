@@ -15,14 +15,14 @@ ASK_S = 10.0
 VMSTAT = "/proc/vmstat"
 _KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _KILLED = re.compile(r"[Oo]ut of memory: Killed process (\d+)")
-"""The kernel's words since Linux 5.2 (mm/oom_kill.c), with an id of the first namespace."""
+"""The kernel's message since Linux 5.2 (mm/oom_kill.c), with the id in the first PID namespace."""
 SOMETHING = "meanwhile, something on this host was killed for lack of memory"
 
 
 async def kills_so_far(host: Host) -> int | None:
     """Return how often the kernel killed a process because memory ran out; None if unknown.
 
-    From ``oom_kill`` in ``/proc/vmstat`` (Linux 4.13 and newer), which counts the whole host.
+    Source: ``oom_kill`` in ``/proc/vmstat`` (Linux 4.13 and later), which counts the whole host.
     """
     with suppress(OSError, TareError):
         if found := _KILLS.search((await host.read(VMSTAT)).decode(errors="replace")):
@@ -31,16 +31,16 @@ async def kills_so_far(host: Host) -> int | None:
 
 
 async def reason_for_kill(host: Host, pid: int, name: str, before: int | None) -> str:
-    """Return what links the SIGKILL of a process to a lack of memory; empty if nothing does.
+    """Return a sentence that links a process's SIGKILL to a lack of memory; empty if nothing does.
 
-    Only the kernel's log proves which process was killed. Where it cannot be read or names no
-    process, the host-wide count shows no more than that some process was killed.
+    Only the kernel's log proves which process was killed. If it cannot be read or names no process,
+    the host-wide count shows only that some process was killed.
 
     Args:
         host: The process's host.
-        pid: Its id.
+        pid: The process id.
         name: The program's name, for the sentence.
-        before: What :func:`kills_so_far` returned when it was started.
+        before: The result of :func:`kills_so_far` when the process was started.
     """
     now = await kills_so_far(host)
     if before is None or now is None or now <= before:

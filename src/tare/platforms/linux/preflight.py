@@ -33,12 +33,12 @@ Look = Callable[[Host], Awaitable[Check]]
 
 @dataclass(frozen=True)
 class LoadWatch:
-    """The CPUs' counters at some moment, and what Tare itself had used until then.
+    """The CPUs' counters at some moment, and the CPU time that Tare itself had used by then.
 
     Args:
         times: The first eight counters over all CPUs in ``/proc/stat``, in ticks.
-        own_s: CPU seconds that this process and its children, ended or not, had used.
-        began: ``time.monotonic()`` then.
+        own_s: CPU seconds that this process and its children, running or ended, had used.
+        began: ``time.monotonic()`` at that moment.
     """
 
     times: tuple[int, ...]
@@ -47,7 +47,7 @@ class LoadWatch:
 
 
 async def watch_load(host: Host) -> LoadWatch:
-    """Begin to watch how busy a host is; what follows meanwhile costs no extra time."""
+    """Begin to watch the load of a host, so that other checks can run in the meantime."""
     return LoadWatch(
         _times((await host.read("/proc/stat")).decode()), _own_cpu_s(host), time.monotonic()
     )
@@ -55,12 +55,12 @@ async def watch_load(host: Host) -> LoadWatch:
 
 def _own_cpu_s(host: Host) -> float:
     if host.name != LOCAL:
-        return 0.0  # On another host, Tare itself uses next to nothing.
+        return 0.0  # On a remote host, Tare itself uses almost no CPU time.
     return sum(os.times()[:4]) + sum(map(_cpu_s, _children(host)))
 
 
 def _children(host: Host) -> list[Path]:
-    """Return the folders in /proc of what Tare itself started here, such as a lab of its own."""
+    """Return the /proc folders of the processes that Tare itself started here, such as a lab."""
     if host.name != LOCAL:
         return []
     pids: list[str] = []
@@ -71,7 +71,10 @@ def _children(host: Host) -> list[Path]:
 
 
 def _cpu_s(process: Path) -> float:
-    """Return the CPU seconds of a process; what has ended counts as Tare's own, see times(2)."""
+    """Return the CPU seconds of a process; 0 once it has ended, as Tare's own then include them.
+
+    Source: times(2).
+    """
     with contextlib.suppress(OSError):
         # Fields 14 and 15 are user and system time, proc(5).
         fields = stat_fields((process / "stat").read_bytes())
@@ -85,18 +88,18 @@ async def preflight(
     watch: LoadWatch | None = None,
     here: Host | None = None,
 ) -> tuple[Check, ...]:
-    """Look at everything about a host that could disturb or skew a measurement.
+    """Check everything about a host that could disturb or skew a measurement.
 
     Args:
-        host: The host, which is only read.
-        output: The folder of the run, whose free space is looked at.
-        watch: Since when the load is watched; a quarter of a second from now otherwise.
-        here: This computer, where the output is, when the host is another.
+        host: The host; nothing on it is changed.
+        output: The run's folder, whose free space is checked; None: it is not.
+        watch: The start of the load measurement; None: measure for a quarter of a second now.
+        here: This computer, which has the output, if the host is another one.
 
     Returns:
-        One check each: what was found, how bad it is, and a command to run about it.
+        One check for each property: the finding, its severity, and a command to run about it.
     """
-    # By itself and first, so that it does not see the other looks' own commands.
+    # This runs alone and first, so that it does not count the commands of the other checks.
     begun = watch or await watch_load(host)
     load = await _checked("load", _load(host, begun))
     looks = [_checked(name, look(host)) for name, look in _LOOKS.items()]
@@ -174,7 +177,7 @@ async def _steal(host: Host) -> Check:
     times = _times((await host.read("/proc/stat")).decode())
     share = times[7] / (sum(times) or 1)
     text = f"{share:.3%} of the CPUs' time since boot was taken by a hypervisor below"
-    # The kernel has a zero, too, where nobody counts.
+    # The kernel also reports zero if no hypervisor reports steal time to it.
     text += "" if share > 0 else ", as far as the kernel counts it"
     if share < 0.001:
         return Check(name="steal", level="ok", found=text)
@@ -202,16 +205,17 @@ async def _guests(host: Host) -> Check:
 
 
 POLICIES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline", 7: "ext"}
-"""The kernel's numbers of scheduling policies, see sched(7)."""
+"""Names of the kernel's scheduling policies by number, see sched(7)."""
 NICE, POLICY = 16, 38
-"""Fields 19 and 41 of /proc/PID/stat, see proc(5), counted from the first behind the name."""
+"""Positions of fields 19 and 41 of /proc/PID/stat, proc(5), counted from the first after the name.
+"""
 
 
 async def own_priority(host: Host) -> Check:
-    """Look at the nice value and the policy that whatever Tare starts on a host begins with.
+    """Check the nice value and the policy that processes which Tare starts on a host inherit.
 
-    A thread's nice value counts within its control group only (sched(7), "The autogroup feature"),
-    so it holds back a bare machine, which shares its group with other work, but no container.
+    A thread's nice value applies only within its control group (sched(7), "The autogroup feature").
+    It slows down a bare machine, which shares its group with other work, but no container.
     """
     shown = await host.run(["cat", "/proc/self/stat"], timeout_s=10)
     fields = stat_fields(shown.stdout)
@@ -303,9 +307,9 @@ async def _rt_throttling(host: Host) -> Check:
 
 
 async def _fair_server(host: Host) -> Check:
-    """Look for the deadline server that Linux 6.12 gave ordinary threads.
+    """Check for the deadline server that Linux 6.12 introduced for ordinary threads.
 
-    It takes up to 50 ms a second from a real-time thread while ordinary ones wait for its CPU.
+    It takes up to 50 ms per second from a real-time thread while ordinary ones wait for its CPU.
     """
     release = (await host.read("/proc/sys/kernel/osrelease")).decode()
     major, minor = re.findall(r"\d+", release)[:2]

@@ -12,17 +12,17 @@ from tare.hosts.units import kernel_units
 
 _RESIDENT = re.compile(r"^(?:VmRSS|HugetlbPages):\s+(\d+) kB", re.MULTILINE)
 TRIES = 5
-"""How often processes are listed and read again if one of them ends in between."""
+"""The number of attempts to list and read processes, if one of them ends meanwhile."""
 
 
 async def process_cost(host: Host, *pids: int) -> dict[str, float]:
     """Return processes' CPU seconds (with those of reaped children) and resident bytes.
 
-    Fields 14 to 17 (clock ticks) and 24 (pages) of ``/proc/PID/stat``, proc(5). Pages that several
-    of them share count for each.
+    Source: fields 14 to 17 (clock ticks) and 24 (pages) of ``/proc/PID/stat``, proc(5). A page that
+    several of the processes share is counted for each.
 
     Raises:
-        OSError: One has ended.
+        OSError: One of them has ended.
     """
     ticks = pages = 0
     for pid in pids:
@@ -36,10 +36,10 @@ async def process_cost(host: Host, *pids: int) -> dict[str, float]:
 
 
 async def tree_cost(host: Host, pid: int) -> dict[str, float]:
-    """Return what a process and all that it started cost, as :func:`process_cost` does.
+    """Return the cost of a process and its descendants, in the form of :func:`process_cost`.
 
     Raises:
-        OSError: It has ended.
+        OSError: The process has ended.
     """
     return await listed_cost(host, lambda: _tree(host, pid))
 
@@ -47,17 +47,17 @@ async def tree_cost(host: Host, pid: int) -> dict[str, float]:
 async def listed_cost(
     host: Host, members: Callable[[], Awaitable[Sequence[int]]]
 ) -> dict[str, float]:
-    """Return what processes cost together that come and go, as :func:`process_cost` does.
+    """Return the total cost of a changing set of processes, in the form of :func:`process_cost`.
 
-    One that ends between its being listed and read has handed its CPU time to its parent, which
-    may have been read before that. So all are read again then.
+    A process that ends after it was listed and before it is read has handed its CPU time to its
+    parent, which may have been read before. In that case all are listed and read again.
 
     Args:
-        host: The host that has it.
-        members: Lists them, parents before their children.
+        host: The host that runs them.
+        members: Lists their ids, parents before their children.
 
     Raises:
-        OSError: They have all ended, or one did in each of :data:`TRIES` readings.
+        OSError: They have all ended, or one ended in each of the :data:`TRIES` readings.
     """
     for _ in range(TRIES - 1):
         pids = await members()
@@ -69,9 +69,9 @@ async def listed_cost(
 
 
 async def _tree(host: Host, pid: int) -> tuple[int, ...]:
-    """Return a process and its descendants, parents first.
+    """Return the ids of a process and its descendants, parents first.
 
-    Source: ``/proc/PID/task/TID/children``, proc(5); each thread lists what it started itself. A
+    Source: ``/proc/PID/task/TID/children``, proc(5); it lists the children of each thread. A
     kernel without ``CONFIG_PROC_CHILDREN`` lists nothing.
     """
     found, youngest = [pid], [pid]
@@ -83,19 +83,19 @@ async def _tree(host: Host, pid: int) -> tuple[int, ...]:
 
 
 async def vcpu_cost(host: Host, pid: int, vcpus: Sequence[int]) -> dict[str, float]:
-    """Return what a hypervisor's process with threads for vCPUs has cost its host so far.
+    """Return the cost so far of a hypervisor's process that has threads for vCPUs.
 
     Args:
-        host: The host that it runs on.
-        pid: The process.
-        vcpus: The threads of its vCPUs, in order; empty if they are not known.
+        host: The host on which it runs.
+        pid: The process id.
+        vcpus: The thread ids of its vCPUs, in order; empty if they are not known.
 
     Returns:
         ``cpu_s``: CPU seconds of all its threads; ``rss_bytes``: resident memory;
-        ``vcpu_cpu_s`` and ``vcpu_run_delay_s``: seconds that the vCPU threads ran, and that
-        they were ready but another ran (``/proc/PID/task/TID/schedstat``, the kernel's
-        Documentation/scheduler/sched-stats.rst); ``vcpuN_run_delay_s`` for each. Without
-        known vCPUs only the first two are returned.
+        ``vcpu_cpu_s`` and ``vcpu_run_delay_s``: seconds for which the vCPU threads ran, and for
+        which they were ready while another thread ran (``/proc/PID/task/TID/schedstat``, the
+        kernel's Documentation/scheduler/sched-stats.rst); ``vcpuN_run_delay_s`` for each vCPU.
+        Without known vCPUs only the first two are returned.
 
     Raises:
         OSError, IndexError: The process has ended.
@@ -111,7 +111,7 @@ async def vcpu_cost(host: Host, pid: int, vcpus: Sequence[int]) -> dict[str, flo
     fields = stat_fields(stat)
     cost = {
         "cpu_s": (int(fields[11]) + int(fields[12])) / units.ticks_per_s,
-        # A zombie has neither line; huge pages are not in the former.
+        # A zombie process has neither line. VmRSS does not include huge pages.
         "rss_bytes": sum(1024.0 * int(kib) for kib in _RESIDENT.findall(status)),
     }
     if schedstats:

@@ -1,4 +1,4 @@
-"""A machine that is a process of the host, with its agent on the other end of its pipes."""
+"""A machine that is a process of the host; Tare reaches its agent through the process's pipes."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from tare.platforms.linux.disk import MountedDisk, device_moved, forget_everythi
 
 CONSOLE = "console.log"
 KILLED = 128 + 9
-"""What a shell or an OCI runtime returns for what was killed (SIGKILL)."""
+"""The exit status with which a shell or an OCI runtime reports that SIGKILL ended a process."""
 TAIL_LINES = 20
 _TAIL_BYTES = 16384
 WORKING = "tare-"
-"""How the agent's names of threads that carry a workload begin, as does its main one's."""
+"""Prefix of the names of the agent's workload threads, and also of its main thread's name."""
 MAIN = "tare-agent"
 GRACE_S = 2.0
 _FROZEN = re.compile(rb"^frozen 1$|^FROZEN$", re.MULTILINE)
 _TRACER = re.compile(rb"^TracerPid:\s*(\d+)$", re.MULTILINE)
 _PROCESS = re.compile(rb"^Tgid:\s*(\d+)$", re.MULTILINE)
 MOST_LOG_BYTES = 64 << 20
-"""Outside its channel an honest agent writes next to nothing, and the host's disk is finite."""
+"""The log's size limit. An honest agent writes almost nothing outside its channel."""
 LOG_LOOK_S = 0.5
 
 
@@ -44,19 +44,19 @@ class ProcessMachine(Machine):
 
     Args:
         name: The machine's name.
-        process: What carries the agent on its standard input and output.
-        log: The file that its standard error goes to: its console.
-        host: The host that it runs on.
+        process: The process whose standard input and output are the agent's channel.
+        log: The file of its standard error: its console.
+        host: The host on which it runs.
         members: Returns the ids of its processes; may raise OSError once it has ended.
         cost: Returns ``cpu_s`` and ``rss_bytes`` so far; may raise OSError once it has ended.
-        explain: Says in a sentence why it ended, from its exit status.
-        held: What to give back when it has stopped: files, cgroups, settings.
-        force: Ends it when it does not end by itself, before the process itself is killed.
-        prove: Says once the agent is there what the host does for the machine; raises
-            MachineFault if that is not what was asked for.
-        disk: The disk of its own, if it has one.
+        explain: Maps its exit status to a sentence that explains why it ended.
+        held: Releases its files, control groups and settings after it has stopped.
+        force: Ends it if it does not end by itself, before the process itself is killed.
+        prove: Returns what the host does for the machine, once the agent answers; raises
+            MachineFault if that differs from the request.
+        disk: Its own disk, if it has one.
         shares_clock: Whether its clock is the host's own.
-        cpus: The host's CPUs that it keeps to, whether it is pinned or not; empty: all.
+        cpus: The host's CPUs to which it is restricted, whether pinned or not; empty: all.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class ProcessMachine(Machine):
     async def _listen(self) -> None:
         """End the machine if it writes so much outside its channel that the disk would fill."""
         if not self._host.local or self._force is None:
-            # What needs no force to end is the host's own agent. On a remote host each look would
+            # A machine without `force` is the host's own agent. On a remote host each check would
             # be a command that disturbs the measurement.
             return
         size = 0
@@ -146,7 +146,7 @@ class ProcessMachine(Machine):
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if hello.done() and hello.exception() is not None:
-                # The end of the pipe is often seen a moment before the end of the process.
+                # The pipe's end is often seen shortly before the process's end.
                 await asyncio.wait({self.died}, timeout=0.5)
             if self.died.done():
                 raise self.died.result()
@@ -164,16 +164,16 @@ class ProcessMachine(Machine):
         return greeting
 
     async def vcpu_threads(self) -> tuple[int, ...]:
-        """Return nothing: there are no virtual CPUs."""
+        """Return an empty tuple, because there are no virtual CPUs."""
         return ()
 
     async def measuring_threads(self) -> tuple[int, ...]:
-        """Return the agent's threads that carry a workload: those that it gave a name."""
+        """Return the agent's workload threads, which the agent has named."""
         named = (await self.threads()).items()
         return tuple(thread for thread, comm in named if comm.startswith(WORKING) and comm != MAIN)
 
     async def ran_s(self, threads: tuple[int, ...]) -> float:
-        """Return the CPU seconds that some of its threads have had; ended ones count nothing."""
+        """Return the CPU seconds that some of its threads have used; ended ones count as 0."""
         return (await run_delay(self._host, threads))[0]
 
     async def threads(self) -> dict[int, str]:
@@ -183,10 +183,10 @@ class ProcessMachine(Machine):
         return {}
 
     async def host_cost(self) -> dict[str, float]:
-        """Return what it used so far, and the bytes resident now (the last known ones).
+        """Return the last known costs so far, with the bytes that are resident now.
 
-        ``threads_cpu_s`` and ``threads_run_delay_s`` are the seconds that its present threads ran,
-        and that they were ready but another ran.
+        ``threads_cpu_s`` and ``threads_run_delay_s`` are the seconds for which its present threads
+        ran, and for which they were ready while another thread ran.
         """
         with contextlib.suppress(OSError, ValueError, LookupError):
             cost = await self._cost()
@@ -197,23 +197,23 @@ class ProcessMachine(Machine):
         return self._last_cost
 
     async def forget_disk(self) -> Mapping[str, Any]:
-        """Make the host forget what it caches of files, where there is a disk of its own."""
+        """Make the host drop its caches of all files, if the machine has its own disk."""
         if self._disk is None:
             return {}
         return await forget_everything(self._host, self._disk.path)
 
     async def stopped(self) -> bool:
-        """Return whether a process of its is stopped."""
+        """Check whether any of its processes is stopped."""
         return await is_any_stopped(self._host, await self._members())
 
     async def disk_moved(self) -> Mapping[str, float]:
-        """Return what the loop device under its disk has moved, if there is one."""
+        """Return how many bytes the loop device under its disk has moved, if there is one."""
         if self._disk is None or not self._disk.device:
             return {}
         return await device_moved(self._host, self._disk.device)
 
     def console_tail(self) -> tuple[str, ...]:
-        """Return the last lines that were written to standard error, as last looked at."""
+        """Return the last lines of its standard error, as of the last time that they were read."""
         return self._tail
 
     async def _read_tail(self) -> None:
@@ -248,7 +248,10 @@ class ProcessMachine(Machine):
 
 
 async def tail(host: Host, path: Path, lines: int = TAIL_LINES) -> tuple[str, ...]:
-    """Return the last lines of a log of the host that may hold anything; none if it is gone."""
+    """Return the last lines of a log on the host; empty if it is gone.
+
+    The log may contain any bytes.
+    """
     ends = await host.ends(path.parent, path.name, _TAIL_BYTES)
     text = ends.get(path, b"").decode(errors="replace")
     return tuple(line for line in text.splitlines() if line.strip())[-lines:]
@@ -256,10 +259,10 @@ async def tail(host: Host, path: Path, lines: int = TAIL_LINES) -> tuple[str, ..
 
 @contextlib.asynccontextmanager
 async def owned_directory(host: Host, ledger: Ledger, path: Path) -> AsyncIterator[Path]:
-    """Create a directory that the ledger knows of, and remove it in the end.
+    """Create a directory, recorded in the ledger, and remove it at the end.
 
     Raises:
-        MachineFault: It cannot be made.
+        MachineFault: The directory cannot be created.
     """
     entry = ledger.record("directory", path=str(path))
     made = await host.run(["mkdir", "-p", "-m", "700", str(path)], timeout_s=30)
@@ -274,27 +277,27 @@ async def owned_directory(host: Host, ledger: Ledger, path: Path) -> AsyncIterat
 
 
 def temporary_folder(host: Host) -> Path:
-    """Return where a host keeps what lasts no longer than a run."""
+    """Return the folder in which a host keeps files that last no longer than a run."""
     return Path(tempfile.gettempdir() if host.local else "/tmp")
 
 
 async def kernel_release(host: Host) -> str:
-    """Return the version of the host's kernel; raises OSError if it does not say."""
+    """Return the version of the host's kernel; raises OSError if it cannot be read."""
     return (await host.read("/proc/sys/kernel/osrelease")).decode().strip()
 
 
 async def children_of(host: Host, pid: int) -> tuple[int, ...]:
-    """Return the ids of the processes that one has started; raises OSError once it has ended."""
+    """Return the ids of a process's children; raises OSError once the process has ended."""
     listed = await host.read(f"/proc/{pid}/task/{pid}/children")
     return tuple(int(child) for child in listed.split())
 
 
 async def is_any_stopped(host: Host, pids: Iterable[int]) -> bool:
-    """Return whether a process is stopped by a signal or a tracer, or its control group frozen.
+    """Check whether a signal or a tracer stopped a process, or its control group is frozen.
 
-    Field 3 of ``/proc/PID/stat``, proc(5). Those that have ended count nothing. Where the tracer is
-    one of the processes themselves, the machine runs: gVisor's kernel stops what it carries at each
-    system call.
+    Source: field 3 of ``/proc/PID/stat``, proc(5). Processes that have ended are ignored. If the
+    tracer is one of the processes themselves, the machine counts as running: gVisor's kernel stops
+    the processes that it runs at each system call.
     """
     pids, groups = tuple(pids), set[str]()
     for pid in pids:
@@ -311,7 +314,7 @@ async def is_any_stopped(host: Host, pids: Iterable[int]) -> bool:
 
 
 async def _tracer_of(host: Host, pid: int) -> int:
-    """Return the process whose thread traces one; 0: none does."""
+    """Return the id of the process whose thread traces ``pid``; 0: none does."""
     traced = _TRACER.search(await host.read(f"/proc/{pid}/status"))
     if traced is None or traced[1] == b"0":
         return 0
@@ -323,8 +326,8 @@ def freezers(listed: bytes) -> set[str]:
     """Return the files that show whether a process's control groups are frozen.
 
     Args:
-        listed: Its ``/proc/PID/cgroup``, cgroups(7). In version 2 the file is ``cgroup.events``, in
-            version 1 the state of the freezer; both count what is above the group too.
+        listed: The process's ``/proc/PID/cgroup``, cgroups(7). In version 2 the file is
+            ``cgroup.events``, in version 1 the freezer's state. Both include the groups above.
     """
     found = set()
     for line in listed.decode(errors="replace").splitlines():

@@ -1,4 +1,4 @@
-"""The user with whose rights something runs on a Linux host."""
+"""The user as which something runs on a Linux host."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ ASK_S = 15.0
 
 
 async def uid_of(host: Host) -> int:
-    """Return the user id of Tare on a host; 0 is root.
+    """Return Tare's user id on a host; 0 is root.
 
     Raises:
         MachineFault, InputError: The host does not answer.
-        ValueError: It answers something else.
+        ValueError: The host's answer is not a number.
     """
     return int((await host.run(["id", "-u"], timeout_s=ASK_S)).stdout)
 
@@ -24,8 +24,8 @@ async def as_tare(host: Host, why: str) -> str:
     """Describe the rights of something that runs as Tare itself.
 
     Args:
-        host: Where.
-        why: What root is needed for.
+        host: The host.
+        why: Why root is needed.
     """
     uid = await uid_of(host)
     return f"user {uid}, as Tare itself" if uid else f"root, as Tare itself: {why}"

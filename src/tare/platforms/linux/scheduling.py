@@ -1,4 +1,4 @@
-"""Apply scheduling to the threads of a machine on a Linux host, and read back what took."""
+"""Apply scheduling to a machine's threads on a Linux host, and read back the result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ AUTOGROUP = "/proc/sys/kernel/sched_autogroup_enabled"
 
 
 def within_linux(wanted: Scheduling) -> Scheduling:
-    """Refuse what no Linux kernel takes, though the scheduler of another platform may."""
+    """Refuse settings that no Linux kernel accepts, though another platform's scheduler may."""
     if wanted.slice is not None and wanted.slice > LONGEST_SLICE_S:
         # The kernel would clamp it silently (kernel/sched/syscalls.c, __setparam_fair).
         raise ValueError("Linux knows slices of 0.1 to 100 ms")
@@ -50,7 +50,7 @@ class LinuxOptions(ScheduledOptions):
 
     @classmethod
     def within(cls, wanted: Scheduling) -> Scheduling:
-        """Refuse what no Linux kernel takes; see :func:`within_linux`."""
+        """Refuse settings that no Linux kernel accepts; see :func:`within_linux`."""
         return within_linux(wanted)
 
     @property
@@ -65,8 +65,8 @@ class LinuxOptions(ScheduledOptions):
 def own_policy(wanted: Scheduling) -> Scheduling:
     """Return the scheduling of a workload that is itself a thread of the host.
 
-    A real-time workload would choose SCHED_FIFO, under which neither weight nor quota counts. An
-    arm that asks for either of them gets the ordinary policy.
+    By default, a real-time workload chooses SCHED_FIFO, under which weight and quota have no
+    effect. An arm that asks for either of them gets the ordinary policy.
     """
     if wanted.policy is None and wanted.asks:
         return wanted.model_copy(update={"policy": "other"})
@@ -88,15 +88,15 @@ def flags(wanted: Scheduling) -> list[str]:
 
 
 def nanoseconds(seconds: float) -> int:
-    """Return whole nanoseconds."""
+    """Convert seconds to whole nanoseconds."""
     return round(seconds * 1e9)
 
 
 async def offered_by_threads(context: Context) -> tuple[frozenset[str], dict[str, str]]:
-    """Find out which scheduler knobs this host has for threads; a missing one raises nothing.
+    """Find out which scheduler knobs this host supports for threads; missing ones raise no error.
 
     Returns:
-        The names of those it has, and for each other one the reason why not.
+        The names of the supported knobs, and the reason for each missing one.
     """
     trials = {
         "policy": ["--policy", "batch"],
@@ -122,10 +122,10 @@ async def offered_by_threads(context: Context) -> tuple[frozenset[str], dict[str
 async def apply(
     context: Context, name: str, threads: Sequence[int], wanted: Scheduling
 ) -> list[dict[str, Any]]:
-    """Schedule threads as wanted, and return how the kernel reports each.
+    """Apply the wanted scheduling to threads, and return how the kernel reports each.
 
     Raises:
-        MachineFault: The kernel refused, or does something else; with its own words.
+        MachineFault: The kernel refused, or does something else. The message quotes the agent.
     """
     return await _agent(context, name, threads, flags(wanted))
 
@@ -136,7 +136,7 @@ async def prove(
     """Read back how threads are scheduled.
 
     Raises:
-        MachineFault: One of them is not as wanted.
+        MachineFault: A thread's scheduling differs from the wanted one.
     """
     found = await _agent(context, name, threads, [])
     for one in found:
@@ -146,7 +146,7 @@ async def prove(
 
 
 def difference(found: Mapping[str, Any], wanted: Scheduling) -> str:
-    """Describe how a thread's scheduling differs from what is wanted; empty if it does not."""
+    """Describe how a thread's scheduling differs from the wanted one; empty if it does not."""
     expected: dict[str, Any] = {}
     if wanted.policy is not None:
         expected["policy"] = f"SCHED_{wanted.policy.upper()}"
@@ -187,18 +187,18 @@ async def _agent(
 
 
 async def nice_session(host: Host, pid: int, nice: int) -> str | None:
-    """Make a process's session as nice as its threads, where the kernel groups by session.
+    """Give a process's session the nice value of its threads, if the kernel groups by session.
 
-    Each session then has a group of its own, and nice counts only inside of it (sched(7), "The
-    autogroup feature").
+    The kernel then has one group for each session, and a thread's nice value applies only within
+    its group (sched(7), "The autogroup feature").
 
     Args:
-        host: The host that it runs on.
-        pid: A process that leads a session of its own.
-        nice: What its threads have.
+        host: The host on which it runs.
+        pid: The id of a process that leads its own session.
+        nice: The nice value of its threads.
 
     Returns:
-        What the kernel reports about the group; None if it has no such groups.
+        The kernel's report about the group; None if the kernel has no such groups.
 
     Raises:
         MachineFault: The kernel did not apply it.
@@ -219,14 +219,14 @@ async def nice_session(host: Host, pid: int, nice: int) -> str | None:
 
 
 LINUX_KNOBS = frozenset({"policy", "fifo", "nice", "slice", "weight", "cap"})
-"""The knobs of a Linux host that lacks none of them."""
+"""The knobs of a Linux host that supports all of them."""
 
 
 async def linux_knobs(context: Context) -> tuple[frozenset[str], dict[str, str]]:
-    """Find out which scheduler knobs this host has for machines that are threads of it.
+    """Find out which scheduler knobs this host supports for machines that are its threads.
 
     Returns:
-        The names of those it has, and for each other one the reason why not.
+        The names of the supported knobs, and the reason for each missing one.
     """
     (threads, no_threads), (groups, no_groups) = await asyncio.gather(
         offered_by_threads(context), offered_by_groups(context.host)
@@ -240,9 +240,9 @@ class Scheduled:
     """The settings that one machine wants from the host's scheduler.
 
     Args:
-        context: The host that it runs on, and Tare's state there.
+        context: The host on which it runs, and Tare's state there.
         name: The machine's name.
-        wanted: The request.
+        wanted: The requested scheduling.
     """
 
     def __init__(self, context: Context, name: str, wanted: Scheduling) -> None:
@@ -253,12 +253,12 @@ class Scheduled:
         self._limits: tuple[str, ...] = ()
 
     async def hold(self, held: AsyncExitStack, *, realtime: bool, group: bool = True) -> bool:
-        """Prepare the host before the machine starts; ``held`` restores it.
+        """Prepare the host before the machine starts; closing ``held`` restores the host.
 
         Args:
-            held: Restores what was changed.
-            realtime: Whether the machine carries real-time work in threads of the host.
-            group: Whether a control group is to be made, where one is needed.
+            held: The exit stack that restores changed settings.
+            realtime: Whether the machine runs real-time work in threads of the host.
+            group: Whether to make a control group if one is needed.
 
         Returns:
             Whether real-time throttling stays on although it should not.
@@ -282,20 +282,20 @@ class Scheduled:
 
         Args:
             argv: A program and its arguments.
-            threads: Whether all its threads are to be scheduled as wanted, too.
+            threads: Whether all its threads are to get the wanted scheduling, too.
         """
         given = [*(self._group.flags if self._group else ()), *(flags(self.wanted) * threads)]
         agent = str(self._context.host_agent)
         return [agent, "exec", *given, "--", *argv] if given else list(argv)
 
     def inside(self, argv: Sequence[str]) -> tuple[str, ...]:
-        """Return the command that starts the agent ``argv`` as wanted within a container."""
+        """Return the command that starts ``argv`` with the wanted scheduling within a container."""
         given = flags(self.wanted)
         return (argv[0], "exec", *given, "--", *argv) if given else tuple(argv)
 
     @property
     def group(self) -> Path | None:
-        """The machine's control group for its CPUs, if it has one."""
+        """The machine's control group for its CPUs; None if it has none."""
         return None if self._group is None else self._group.folder
 
     @property
@@ -304,10 +304,10 @@ class Scheduled:
         return {GIVEN_VARIABLE: "1"} if self.wanted.asks else {}
 
     async def apply(self, threads: Sequence[int], pid: int) -> Mapping[str, Any]:
-        """Schedule some threads of the process ``pid`` as wanted, and prove it.
+        """Apply the wanted scheduling to some threads of the process ``pid``, and verify it.
 
         Raises:
-            MachineFault: It was not applied; with the kernel's words.
+            MachineFault: It was not applied. The message quotes the kernel.
         """
         if not self.wanted.asks:
             return self._limits_record()
@@ -315,17 +315,17 @@ class Scheduled:
         return await self._proof(scheduled, pid)
 
     async def prove(self, threads: Sequence[int], pid: int) -> Mapping[str, Any]:
-        """Prove that threads which were started so are scheduled as wanted.
+        """Verify that threads which were started with the wanted scheduling still have it.
 
         Raises:
-            MachineFault: One is not.
+            MachineFault: The scheduling of one of them differs.
         """
         if not self.wanted.asks:
             return self._limits_record()
         return await self._proof(await prove(self._context, self._name, threads, self.wanted), pid)
 
     def adopt(self, folder: Path, values: Mapping[str, str]) -> None:
-        """Use a control group that a container's runtime makes as the machine's own."""
+        """Use a control group that a container's runtime makes as the machine's own group."""
         self._group = CpuGroup(folder, values)
 
     async def _proof(self, scheduled: list[dict[str, Any]], pid: int) -> Mapping[str, Any]:
@@ -343,5 +343,5 @@ class Scheduled:
         return {"scheduling": proof, **self._limits_record()}
 
     def _limits_record(self) -> Mapping[str, Any]:
-        """Return the limits on real-time threads here that could not be turned off."""
+        """Return the record of limits on real-time threads that could not be turned off."""
         return {"realtime_limits": list(self._limits)} if self._limits else {}

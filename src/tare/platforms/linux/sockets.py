@@ -1,4 +1,4 @@
-"""The sockets at which a hypervisor listens soon after its start."""
+"""The sockets on which a hypervisor listens soon after its start."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 # A busy lab that reads QEMU from its disk took over 20 s.
 _CONNECT_S = 60.0
 _FIRST_RETRY_S = 0.004
-# Each attempt costs the host processor time, and an emulated host much of it.
+# Each attempt costs the host processor time, and most on an emulated host.
 _LAST_RETRY_S = 0.064
 
 
 async def reached(host: Host, path: Path, died: asyncio.Future[MachineFault]) -> Streams:
-    """Connect to the UNIX socket at ``path`` as soon as something listens there.
+    """Connect to the UNIX socket at ``path`` as soon as a program listens there.
 
     Raises:
-        MachineFault: ``died`` was set before.
-        TimeoutError: It did not listen within 60 s.
+        MachineFault: ``died`` was set first.
+        TimeoutError: No program listened within 60 s.
     """
     try:
         async with asyncio.timeout(_CONNECT_S):

@@ -1,9 +1,10 @@
-"""A virtual function of the host (SR-IOV), passed to a virtual machine while that exists.
+"""Pass a virtual function of the host (SR-IOV) to a virtual machine while the machine exists.
 
-Linux binds a device to the one driver that its ``driver_override`` names, and to whatever fits once
-that is cleared (the same file of another bus: Documentation/ABI/testing/sysfs-bus-platform). Bound
-to ``vfio-pci``, its IOMMU group has a file, by whose owner a user without rights may be given it
-(Documentation/driver-api/vfio.rst); that file goes when the device is given back.
+Linux binds a device only to the driver that its ``driver_override`` names. Without a name it binds
+the device to any driver that fits. (Source, for the same file of another bus:
+Documentation/ABI/testing/sysfs-bus-platform.) While the device is bound to ``vfio-pci``, its IOMMU
+group has a file. The owner of that file may use the device without other rights
+(Documentation/driver-api/vfio.rst). The file disappears when the device is given back.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from tare.platforms.network import PCI_ADDRESS, VirtualFunction
 from tare.platforms.statement import Write
 
 FUNCTION = "pci-function"
-"""The kind of the ledger's entries for functions that are bound to vfio-pci."""
+"""The kind of ledger entries for functions that are bound to vfio-pci."""
 CONTAINER = Path("/dev/vfio/vfio")
-"""What a program that uses functions opens first; it gives no rights by itself."""
+"""The file that a program which uses functions opens first; it gives no rights by itself."""
 FUNCTION_WRITE = Write(
     FUNCTION,
     f"{VFIO} to driver_override of a free virtual function, unbind and drivers_probe; the "
@@ -41,22 +42,22 @@ _ASK_S = 20.0
 async def bound_to_vfio(
     host: Host, ledger: Ledger, function: VirtualFunction
 ) -> AsyncIterator[Path]:
-    """Bind a function to vfio-pci, and give it back to the driver that it had.
+    """Bind a function to vfio-pci, and give it back to its former driver at the end.
 
     Args:
-        host: Whose it is.
+        host: The host that has the function.
         ledger: Records each change before it is made.
-        function: The function, which nobody uses.
+        function: The function, which nobody else uses.
 
     Yields:
         The file of its IOMMU group.
 
     Raises:
-        MachineFault: It does not let itself be bound, or given back.
+        MachineFault: The function cannot be bound, or cannot be given back.
     """
     override = await _override(host, function.address)
     if override:
-        # Another process uses it, and would lose it if it were given back here.
+        # Another process uses it, and would lose it when it is given back at the end.
         raise MachineFault(f"{function.address} was taken for {override} meanwhile", transient=True)
     entry = ledger.record(FUNCTION, address=function.address, driver=function.driver)
     try:
@@ -81,26 +82,26 @@ async def _bind(host: Host, function: VirtualFunction) -> Path:
         raise MachineFault(f"{address} cannot be bound to {VFIO}: {has or 'no driver'} has it")
     group = Path("/dev/vfio") / function.group
     if not await host.exists(group):
-        # Without an IOMMU vfio names its groups otherwise, and keeps nothing from the host.
+        # Without an IOMMU vfio names its groups differently, and does not protect the host.
         raise MachineFault(f"{address} is bound to {VFIO}, and there is no {group}")
     return group
 
 
 async def rebind(host: Host, entry: Entry) -> str:
-    """Give a function back to the driver that it had; nothing happens if it is back.
+    """Give a function back to its former driver, unless that was already done.
 
     Returns:
-        What was done, in one sentence; empty if there was nothing to do.
+        The action in one sentence; empty if there was nothing to do.
 
     Raises:
-        Refused: The entry names no PCI function.
+        NotOwn: The entry names no PCI function.
         OSError, MachineFault: It cannot be given back.
     """
     address, driver = str(entry.details["address"]), str(entry.details["driver"])
     if not re.fullmatch(PCI_ADDRESS, address) or "/" in driver:
         raise NotOwn("it names no PCI function")
     device = _DEVICES / address
-    # After a boot, or if its owner made the functions again, no change of Tare's is left.
+    # After a reboot, or if its owner created the functions again, no change of Tare's remains.
     if entry.boot != host.boot_id() or not await host.exists(device):
         return ""
     override = await _override(host, address)
@@ -122,13 +123,13 @@ async def rebind(host: Host, entry: Entry) -> str:
 
 
 async def _override(host: Host, address: str) -> str:
-    """Return the one driver that may have a device; empty: any that fits."""
+    """Return the only driver that may bind a device; empty: any driver that fits."""
     text = (await host.read(_DEVICES / address / "driver_override")).decode().strip()
     return "" if text == UNSET else text
 
 
 async def _driver(host: Host, address: str) -> str:
-    """Return the driver that has a device; empty: none."""
+    """Return the driver to which a device is bound; empty: none."""
     link = ["readlink", str(_DEVICES / address / "driver")]
     done = await host.run(link, timeout_s=_ASK_S)
     return Path(done.stdout.decode(errors="replace").strip()).name

@@ -1,4 +1,4 @@
-"""Options of platforms whose machines may be plugged into another switch than a bridge."""
+"""Options of platforms whose machines may use a switch other than a bridge."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SwitchedOptions(PlatformOptions):
 
     @property
     def wanted_switch(self) -> Switching:
-        """The switch that its machines are to be plugged into."""
+        """The switch to which its machines are connected."""
         return Switching(self.switch, self.conntrack)
 
     @model_validator(mode="after")

@@ -15,18 +15,18 @@ def _cpus(chosen: str | tuple[int, ...]) -> str | tuple[int, ...]:
 
 
 EmulatorCpus = Annotated[Literal["any", "same", "other"] | tuple[int, ...], AfterValidator(_cpus)]
-"""Anywhere, on the CPUs of the pinned vCPUs, on all others, or on listed ones."""
+"""Any CPUs, those of the pinned vCPUs, all others, or a list of CPU numbers."""
 
 
 def cpus_in_words(chosen: str | tuple[int, ...]) -> str:
-    """Return a place as reports say it: ``other CPUs``, ``CPUs 0, 1``."""
+    """Return the reports' words for a choice of CPUs: ``other CPUs``, ``CPUs 0, 1``."""
     if isinstance(chosen, str):
         return {"same": "the same CPUs", "other": "other CPUs"}.get(chosen, "any CPU")
     return f"CPUs {', '.join(map(str, chosen))}"
 
 
 def listed_cpus(**chosen: str | tuple[int, ...] | None) -> dict[str, tuple[int, ...]]:
-    """Return the places that are lists of CPUs, by the names of their options."""
+    """Return the choices that are lists of CPUs, by the names of their options."""
     return {
         option.replace("_", "-"): cpus
         for option, cpus in chosen.items()
@@ -35,7 +35,7 @@ def listed_cpus(**chosen: str | tuple[int, ...] | None) -> dict[str, tuple[int, 
 
 
 def other_cpus(**chosen: str | tuple[int, ...] | None) -> tuple[str, ...]:
-    """Return the names of the options that ask for other CPUs than the pinned vCPUs have."""
+    """Return the names of the options that ask for CPUs other than those of the pinned vCPUs."""
     return tuple(option.replace("_", "-") for option, cpus in chosen.items() if cpus == "other")
 
 
@@ -45,8 +45,8 @@ def lacking_cpus(
     """Return which named CPUs a host lacks, and what to name instead; None if it has all.
 
     Args:
-        named: The CPUs by the options that name them.
-        online: The host's CPUs, ascending.
+        named: The CPU numbers by the options that name them.
+        online: The host's CPU numbers, ascending.
     """
     for option, cpus in named.items():
         if missing := sorted(set(cpus) - set(online)):

@@ -1,7 +1,7 @@
-"""Guests whose kernel stops its tick where one thread runs alone: ``nohz_full``.
+"""Guests whose kernel stops its tick while a single thread runs on a CPU: ``nohz_full``.
 
 Source: the kernel's Documentation/timers/no_hz.rst and kernel/time/tick-sched.c. The first CPU
-keeps its tick, for the kernel's own time; work that is measured goes to the others.
+keeps its tick, because the kernel needs it for timekeeping; measured work runs on the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def tickless_cpus(wanted: bool, vcpus: int) -> tuple[int, ...]:
 
 
 def tickless_arguments(wanted: bool, vcpus: int) -> tuple[str, ...]:
-    """Return the kernel arguments that stop the tick on these CPUs."""
+    """Return the kernel arguments that stop the tick on all CPUs but the first."""
     if not wanted:
         return ()
     cpus = "1" if vcpus == LEAST_VCPUS else f"1-{vcpus - 1}"
@@ -45,7 +45,7 @@ def require_tickless(wanted: bool, image: GuestImage, vcpus: int) -> None:
         )
     packed = image.boot_kernel == image.kernel
     if packed or not built_for_it(image.boot_kernel):
-        # Why it could not be unpacked is in its notes.
+        # The image's notes say why the kernel could not be unpacked.
         unread = f" ({' '.join(image.notes)})" if packed else ""
         raise InputError(
             f"the kernel {image.kernel_version} is not known to be built with CONFIG_NO_HZ_FULL"
@@ -55,5 +55,5 @@ def require_tickless(wanted: bool, image: GuestImage, vcpus: int) -> None:
 
 
 def built_for_it(kernel: Path) -> bool:
-    """Return whether an uncompressed kernel can stop the tick of a CPU that is not idle."""
+    """Check whether an uncompressed kernel can stop the tick of a CPU that is not idle."""
     return _BUILT in kernel.read_bytes()

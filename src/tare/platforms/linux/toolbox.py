@@ -1,4 +1,4 @@
-"""The toolbox as machines get it: as a disk, as a container's root, or as a tree of the host."""
+"""The toolbox in the forms that machines get: a disk, a container's root, or a tree on the host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tare.images.ship import copy_to_host
 from tare.platforms.contract import Context, MachineSpec
 
 VARIABLE = "TARE_TOOLBOX"
-"""The variable that names the tree's folder to an agent that is a process of the host."""
+"""The environment variable with the tree's folder, for an agent that is a process of the host."""
 
 _MOUNT_S = 60.0
 _TOOLBOXES = ("toolbox", "toolbox-build", "toolbox-hadoop", "toolbox-analytics")
@@ -18,25 +18,33 @@ _MODULES = {**dict.fromkeys(_TOOLBOXES, "erofs"), "msr": "msr"}
 
 
 def image_needs(context: Context) -> frozenset[str]:
-    """Return what the study's needs add to those of a guest's devices, as ``images`` names them."""
+    """Return the kernel modules for the study's needs, beyond those of a guest's devices.
+
+    The names are those of ``images``.
+    """
     return frozenset(_MODULES[need] for need in context.needs if need in _MODULES)
 
 
 async def tree_environment(
     context: Context, spec: MachineSpec, held: AsyncExitStack
 ) -> dict[str, str]:
-    """Return the variable by which an agent on the host finds the toolbox; see `tree_at_host`."""
+    """Return the variable through which an agent on the host finds the toolbox.
+
+    See :func:`tree_at_host`.
+    """
     tree = await tree_at_host(context, spec, held)
     return {} if tree is None else {VARIABLE: str(tree)}
 
 
 async def tree_at_host(context: Context, spec: MachineSpec, held: AsyncExitStack) -> Path | None:
-    """Return the toolbox's tree on the host: the cache's own here, the mounted image elsewhere.
+    """Return the toolbox's tree on the host.
+
+    On this computer it is the cache's own tree, on a remote host the mounted image.
 
     Args:
         context: The host, and the ledger.
         spec: The machine; an image is mounted below its folder.
-        held: What unmounts it in the end.
+        held: The exit stack that unmounts the image at the end.
 
     Returns:
         The tree; None if the machine needs no toolbox.

@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from tare.platforms.linux.disk import OwnDisk
 
 GONE_S = 2.0
-"""Seconds in which the last words of a process that ended arrive."""
+"""How long to wait for the last output of a process that ended, in seconds."""
 _PANIC_S = 1.0
 _ERROR_LINES = 3
 
 
 class VmmMachine(Machine):
-    """A guest in a hypervisor process: its end, its threads, its cost and its removal.
+    """A guest in a hypervisor process: watches for its end, counts its cost and removes it.
 
     Args:
-        context: The host that it runs on, and Tare's state there.
+        context: The host on which it runs, and Tare's state there.
         name: The machine's name.
     """
 
@@ -50,7 +50,7 @@ class VmmMachine(Machine):
         self.died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
         self.applied: Mapping[str, Any] = {}
         self.held = contextlib.AsyncExitStack()
-        """What is given back after the hypervisor has ended: folders, disk, control group."""
+        """Releases the machine's folders, disk and control group after the hypervisor has ended."""
         self.disk: OwnDisk | None = None
         self._ledger = context.ledger
         self._console = Console()
@@ -61,7 +61,7 @@ class VmmMachine(Machine):
         self._threads: tuple[int, ...] = ()
         self._kills_before: int | None = None
         self._opened = False
-        """Whether there is an agent to talk to yet."""
+        """Whether the connection to the agent has been opened."""
         self._answered = False
         self._stopping = False
         self._stop: asyncio.Future[None] | None = None
@@ -101,11 +101,11 @@ class VmmMachine(Machine):
         return self._threads
 
     async def measuring_threads(self) -> tuple[int, ...]:
-        """Return the vCPUs' threads: whatever the guest runs, it runs on them."""
+        """Return the vCPUs' threads, on which everything in the guest runs."""
         return self._threads
 
     async def ran_s(self, threads: tuple[int, ...]) -> float:
-        """Return the CPU seconds that some of its threads have had; ended ones count nothing."""
+        """Return the CPU seconds that some of its threads have used; ended ones count as 0."""
         return (await run_delay(self.host, threads))[0]
 
     async def threads(self) -> dict[int, str]:
@@ -113,10 +113,10 @@ class VmmMachine(Machine):
         return await threads_of(self.host, [self.pid])
 
     async def host_cost(self) -> dict[str, float]:
-        """Return what the hypervisor cost the host so far; raises MachineFault once it has ended.
+        """Return the hypervisor's costs so far; raises MachineFault once it has ended.
 
         Returns:
-            As :func:`tare.platforms.linux.process_cost.vcpu_cost`.
+            The result of :func:`tare.platforms.linux.process_cost.vcpu_cost`.
         """
         try:
             return await vcpu_cost(self.host, self.pid, self._threads)
@@ -125,11 +125,11 @@ class VmmMachine(Machine):
             raise MachineFault(f"{self.name} has ended", console_tail=tail) from error
 
     async def forget_disk(self) -> Mapping[str, Any]:
-        """Make the host forget what it caches of the machine's disk; see ``tare help disk``."""
+        """Make the host drop its cache of the machine's disk; see ``tare help disk``."""
         return {} if self.disk is None else await forget_backed(self.host, self.disk)
 
     async def stopped(self) -> bool:
-        """Return whether the hypervisor's process is stopped."""
+        """Check whether the hypervisor's process is stopped."""
         return await is_any_stopped(self.host, [self.pid])
 
     def console_tail(self) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ class VmmMachine(Machine):
     async def stop(self) -> None:
         """End the hypervisor and remove what it left.
 
-        The guest is not asked to power off, which would only take time: its disk is removed too.
+        The guest is not asked to power off. That would only take time, because its disk is removed.
         """
         if self._stop is None:
             # Shielded: a stop that has begun continues when its caller is cancelled.
@@ -159,7 +159,7 @@ class VmmMachine(Machine):
             await self._give_back()
 
     async def _end(self) -> None:
-        """End the hypervisor's process, if it runs."""
+        """End the hypervisor's process, if it still runs."""
         if self._process is not None and self._process.returncode is None:
             await self._process.kill()
 
@@ -170,7 +170,7 @@ class VmmMachine(Machine):
                 await self.agent.close()
 
     async def _give_back(self) -> None:
-        """Give back what the machine had of its host."""
+        """Release the resources that the machine held on its host."""
         await self.held.aclose()
 
     async def _await_end(self) -> None:
@@ -181,20 +181,20 @@ class VmmMachine(Machine):
             self._fail(lost.message, transient=lost.transient)
             return
         if self._tasks:
-            # The last words are still on their way through the stream.
+            # The process's last output is still on its way through the stream.
             await asyncio.wait(self._tasks[:1], timeout=GONE_S)
         if code == -signal.SIGKILL:
             reason = await reason_for_kill(self.host, self.pid, self.product, self._kills_before)
             if reason:
-                # The memory may be free again at the next try.
+                # The memory may be free again at the next attempt.
                 self._fail(reason, transient=True)
                 return
-        # A guest that ended before its hello may boot at the next try (`tare help lab`), and so may
-        # one whose hypervisor got a signal. One that refuses its options will refuse them again.
+        # A guest that ended before its hello may boot at the next attempt (`tare help lab`), and so
+        # may one whose hypervisor got a signal. One that refuses its options refuses them again.
         self._fail(await self._why(code), transient=code <= 0 and not self._answered)
 
     async def _await_panic(self) -> None:
-        """End the machine when its kernel panicked and the hypervisor did not end by itself."""
+        """End the machine if its kernel panicked and the hypervisor does not end by itself."""
         await self._console.panicked.wait()
         await asyncio.sleep(_PANIC_S)
         panic = f"the guest's kernel panicked: {self._console.panic}"
@@ -210,7 +210,7 @@ class VmmMachine(Machine):
         self.died.set_result(fault)
 
     async def _why(self, code: int) -> str:
-        """Return why the process ended with a code; a negative one is a signal."""
+        """Return why the process ended with an exit code; a negative code is a signal."""
         if self._console.panic:
             return f"the guest's kernel panicked: {self._console.panic}"
         if code < 0:
@@ -225,7 +225,7 @@ class VmmMachine(Machine):
 
     @abstractmethod
     def _ended_by_itself(self) -> str:
-        """Return why the hypervisor ended without an error."""
+        """Return the reason to report if the hypervisor ended without an error."""
 
     async def _errors(self) -> str:
         """Return the last lines of the hypervisor's log; empty if there are none."""
@@ -235,5 +235,5 @@ class VmmMachine(Machine):
         return ""
 
     def _error(self, line: str) -> str:
-        """Return a line of the log as a message shows it."""
+        """Return a line of the log in the form for messages."""
         return line

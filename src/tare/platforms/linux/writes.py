@@ -1,6 +1,6 @@
-"""Things that machines on a Linux host create there; all such platforms state them alike.
+"""Objects that machines on a Linux host create there; all such platforms state them alike.
 
-Names begin with ``tare-``, and the ledger knows each before it is made.
+Their names begin with ``tare-``, and the ledger records each object before it is made.
 """
 
 from __future__ import annotations
@@ -41,4 +41,4 @@ NETWORK = (
     ),
 )
 PROCESS_MACHINE = (FOLDER, PROCESS, GROUPS, SETTINGS, LOOP, MOUNT, *NETWORK)
-"""What machines make that are processes of the host, with their disks and networks."""
+"""Objects that machines which are processes of the host create, with their disks and networks."""
