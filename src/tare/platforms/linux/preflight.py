@@ -207,8 +207,7 @@ async def _guests(host: Host) -> Check:
 POLICIES = {0: "other", 1: "fifo", 2: "rr", 3: "batch", 5: "idle", 6: "deadline", 7: "ext"}
 """Names of the kernel's scheduling policies by number, see sched(7)."""
 NICE, POLICY = 16, 38
-"""Positions of fields 19 and 41 of /proc/PID/stat, proc(5), counted from the first after the name.
-"""
+"""Indices of fields 19 and 41 of /proc/PID/stat, proc(5), counted from the first after the name."""
 
 
 async def own_priority(host: Host) -> Check:

@@ -1,1 +1,1 @@
-"""QEMU on a host: KVM where a guest really boots, or TCG, which emulates the processor."""
+"""QEMU on a host: KVM if a guest really boots there, or TCG, which emulates the processor."""

@@ -1,7 +1,8 @@
 """Distinguish QEMU arguments that affect only QEMU from those that reach its host.
 
-QEMU has some 150 options, and new ones with every version. So this is a list of what is known to be
-harmless; everything else counts as reaching the host: it may run programs, listen, or open files.
+QEMU has some 150 options, and new ones with every version. This module therefore lists the options
+known to be harmless. Any other option counts as reaching the host: it may run programs, listen, or
+open files.
 The syntax is that of qemu(1): ``-option`` or ``--option``, mostly with one argument of the form
 ``first,key=value,key=value``, where ``,,`` stands for a comma.
 """
@@ -45,18 +46,18 @@ _NAMED = {
     "display": re.compile(r"none"),
     "fw_cfg": re.compile(r"(name=)?opt/[A-Za-z0-9/._-]+"),
 }
-"""Options that are harmless with an argument that begins like this."""
+"""Options that are harmless if their argument begins with a match of the pattern."""
 _KEYS = re.compile(
     r"(.*[._-])?(bios|chardev|device|dtb|dumpdtb|exec|fd|fds|fdset|file|filename|firmware|helper"
     r"|host|hostaddr|hostbus|hostport|initrd|kernel|listen|log|logfile|password|path|pflash\d?"
     r"|plugin|rom|romfile|rootdir|rr|rrfile|rrsnapshot|script|server|shm|socket|splash|sysfsdev"
     r"|tls-creds|url|vhostfd|vhostfds|vhostforce)"
 )
-"""Keys that name something of the host, whatever they belong to."""
+"""Keys that name something on the host, in whatever option they occur."""
 
 
 def passed_on(words: Sequence[str]) -> tuple[HostAccess, ...]:
-    """Return what of a study's ``extra-args`` reaches the host."""
+    """Return the arguments of a study's ``extra-args`` that reach the host."""
     effect = "may run programs, listen, or open files on the host"
     return tuple(HostAccess("extra-args", each, effect) for each in host_arguments(words))
 
@@ -65,10 +66,10 @@ def host_arguments(words: Sequence[str]) -> tuple[str, ...]:
     """Return those of QEMU's arguments that are not known to be harmless to its host.
 
     Args:
-        words: Arguments, word by word, as a study's ``extra-args`` gives them.
+        words: Arguments, word by word, as in a study's ``extra-args``.
 
     Returns:
-        Each such option with its argument, as the study has them.
+        Each such option with its argument, in the study's spelling.
     """
     return tuple(_reaching(list(words)))
 
@@ -76,13 +77,13 @@ def host_arguments(words: Sequence[str]) -> tuple[str, ...]:
 def _reaching(left: list[str]) -> Iterator[str]:
     while left:
         word = left.pop(0)
-        # What follows an unknown option, and is not an option itself, belongs to it.
+        # The word after an unknown option belongs to it, unless it is itself an option.
         name = word.removeprefix("-").removeprefix("-") if word.startswith("-") else ""
         if name in _ALONE:
             continue
         takes = name in _WORDS or name in _NAMED
         if takes and not left:
-            # It would take the next argument for its own, which is Tare's.
+            # QEMU would take the next argument for this one's value, and that argument is Tare's.
             yield f"{word} (without its argument)"
             continue
         value = left.pop(0) if left and (takes or not left[0].startswith("-")) else ""
@@ -97,7 +98,7 @@ def _harmless(name: str, value: str) -> bool:
     first, *rest = _parts(value)
     known = _NAMED.get(name)
     if known is not None and name != "global":
-        # `driver=` and `qom-type=` may name it anywhere; only the first place is understood.
+        # QEMU accepts `driver=` and `qom-type=` anywhere; this parser only in the first place.
         if not known.fullmatch(first.removeprefix("driver=").removeprefix("qom-type=")):
             return False
     elif name == "global":
@@ -116,12 +117,12 @@ def _pair(part: str) -> tuple[str, str]:
 
 
 def _stays(key: str, value: str) -> bool:
-    """Return whether one property names nothing of the host; an empty one switches off."""
+    """Check that a property names nothing on the host; an empty value switches a property off."""
     if not value:
         return True
     return _KEYS.fullmatch(key) is None and "/" not in value
 
 
 def _parts(value: str) -> list[str]:
-    """Split at commas; two of them are one in the text."""
+    """Split at single commas; a double comma stands for one comma in the text."""
     return [part.replace("\0", ",") for part in value.replace(",,", "\0").split(",")]

@@ -1,4 +1,4 @@
-"""The command line of a QEMU machine, and of the kernel in it."""
+"""The command line of a QEMU machine, and of the guest's kernel."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ PROGRAM = "qemu-system-x86_64"
 PORT = "tare.agent"
 SERIAL = "/dev/ttyS1"
 _MODERN = ("-global", "virtio-mmio.force-legacy=false")
-"""By default QEMU offers virtio-mmio from before virtio 1.0 (docs/system/i386/microvm.rst)."""
+"""By default QEMU offers the virtio-mmio version that predates virtio 1.0
+(docs/system/i386/microvm.rst)."""
 SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
-"""QEMU's own filter of system calls: nothing old, no other rights, no programs, no priorities."""
+"""QEMU's own system call filter. It denies obsolete calls, gaining privileges, starting programs
+and changing priorities."""
 
 
 @dataclass(frozen=True)
@@ -41,37 +43,37 @@ class MachinePaths:
 
     @property
     def disk_parts(self) -> tuple[Path, ...]:
-        """The disk's file and its folder, if there is one."""
+        """The disk's file and its folder; empty without a disk."""
         return () if self.disk is None else (self.disk, self.disk.parent)
 
 
 def kernel_arguments(
     options: QemuOptions, channel: str | None = None, *, counted: bool = False
 ) -> tuple[str, ...]:
-    """Return the kernel command line: only what makes booting faster, or ends a dead guest.
+    """Return the kernel command line: only arguments that speed up booting or end a dead guest.
 
-    Nothing here changes what a workload measures (timer frequency, tickless modes, mitigations
-    and the clock stay as the kernel decides), and the agent's proof records all of it.
+    No argument changes what a workload measures: timer frequency, tickless modes, mitigations and
+    the clock keep the kernel's defaults. The agent's proof records all of them.
 
     Args:
         options: The machine's options.
-        channel: Where the agent finds its channel; by default what the devices offer.
-        counted: Whether its host's time counts instructions.
+        channel: The guest's name of the agent's channel; None: the one that fits the devices.
+        counted: Whether the host's time counts instructions.
     """
     if channel is None:
         channel = PORT if options.devices == "paravirtual" else SERIAL
     return (
         "console=ttyS0",
         "quiet",
-        # With -no-reboot a panic ends QEMU at once, instead of leaving a guest that is silent.
+        # With -no-reboot a panic ends QEMU at once, instead of leaving a silent guest.
         "panic=-1",
-        # An emulated UART interrupts once per byte, and the kernel takes 100,000 interrupts that a
-        # thread had handled already for a broken device, and disables it.
+        # An emulated UART interrupts once per byte. The kernel takes 100,000 interrupts that a
+        # thread had already handled for a broken device, and disables it.
         "noirqdebug",
-        # Linux counts timer interrupts for a moment at boot, and hangs where a busy host let none
-        # through. Under KVM it leaves that out by itself (kvm_guest_init).
+        # Linux counts timer interrupts for a moment at boot, and hangs if a busy host delivers
+        # none in that time. Under KVM it skips this by itself (kvm_guest_init).
         "no_timer_check",
-        # Self-tests of ciphers at every boot: 0.2 s under emulation.
+        # Skip the self-tests of ciphers, which take 0.2 s at every boot under emulation.
         "cryptomgr.notests",
         f"tare.channel={channel}",
         *(counting.LINUX if counted or options.clock == "instructions" else ()),
@@ -96,9 +98,9 @@ def command(
         image: The image that it boots.
         name: The machine's name.
         shape: vCPUs and memory.
-        places: Its sockets and logs.
+        places: The paths of its sockets, logs and disks.
         append: The kernel command line, as :func:`kernel_arguments` returns it.
-        link: The connection of its network interface; by default nothing.
+        link: The connection of its network interface; None: it is connected to nothing.
         vhost: Whether the host's kernel carries its packets.
     """
     booted = [*append]
@@ -136,19 +138,19 @@ def command(
 
 
 def _has_netdev(link: Link | None) -> bool:
-    """Return whether QEMU or the host's kernel carries packets: a card of its own does that."""
+    """Check whether QEMU or the host's kernel carries packets; a virtual function needs neither."""
     return link is None or link.function is None
 
 
 def device_types(options: QemuOptions) -> tuple[str, ...]:
-    """Return QEMU's names of the devices that a machine has, by its options."""
+    """Return QEMU's names of the devices that a machine has with these options."""
     return tuple(
         word.split(",")[0] for option, word in pairwise(_devices(options)) if option == "-device"
     )
 
 
 def trial(options: QemuOptions, program: str = PROGRAM) -> list[str]:
-    """Return the arguments of a QEMU that takes the options in, runs nothing, and obeys stdin."""
+    """Return the arguments of a QEMU that parses the options, runs no guest, and obeys stdin."""
     return [
         program,
         *("-nodefaults", "-no-user-config", "-display", "none", "-S", "-qmp", "stdio"),
@@ -162,7 +164,7 @@ def trial(options: QemuOptions, program: str = PROGRAM) -> list[str]:
 
 
 def without_name(line: str) -> str:
-    """Return a line of QEMU's errors without the program's name, which it begins with."""
+    """Remove the program's name from the start of a line of QEMU's errors."""
     for name in QEMU.names:
         line = line.removeprefix(f"{name}: ")
     return line
@@ -179,7 +181,7 @@ def _machine(options: QemuOptions) -> str:
 
 def _board(options: QemuOptions) -> str:
     if options.machine == MICROVM:
-        # By ACPI the guest finds its devices without words on its command line.
+        # With ACPI the guest finds its devices without arguments on its command line.
         return f"{MICROVM},acpi=on,usb=off,pcie=off"
     # System management mode is of no use to the guest, and slow to emulate.
     return f"{options.machine},smm=off,vmport=off,usb=off"

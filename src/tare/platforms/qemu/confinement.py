@@ -1,10 +1,15 @@
 """QEMU as a separate user, with no more rights than its machine needs.
 
-Where Tare is root, each QEMU gets a user id that nobody else has. What it must open is opened
-before, or made its own: the image by descriptors, its folder and disk by their owner, KVM and vhost
-by the groups of their devices, a tap by the owner that the kernel lets attach to it. Huge pages
-need no permission: the kernel lets any user take them from the pool by a memfd. In addition QEMU
-filters its own system calls (``-sandbox``, seccomp(2)).
+If Tare is root, each QEMU gets an otherwise unused user id. Tare opens what QEMU needs beforehand,
+or gives its user access:
+
+- the image by file descriptors;
+- its folder and disk by their owner;
+- KVM and vhost by the groups of their devices;
+- a tap by the owner whom the kernel lets attach to it.
+
+Huge pages need no permission: the kernel lets any user take them from the pool through a memfd. In
+addition QEMU filters its own system calls (``-sandbox``, seccomp(2)).
 """
 
 from __future__ import annotations
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
 KVM = Path("/dev/kvm")
 TUN = Path("/dev/net/tun")
 _FIRST_UID = 1_900_000_000
-"""Above what distributions and systemd give to users, services and containers
+"""User ids above those that distributions and systemd give to users, services and containers
 (systemd's docs/UIDS-GIDS.md)."""
 _UIDS = 1 << 24
 _FIRST_DESCRIPTOR = 3
@@ -37,7 +42,7 @@ _TRY_S = 60.0
 _LONGEST_REASON = 200
 _FILTERED = "its system calls filtered"
 
-# As root: make the folders the user's own, then see as that user that all it needs can be used.
+# Run as root: give the folders to the user, then test as that user that it can use all it needs.
 _TRIAL = """
 uid=$1 groups=$2 locking=$3 own=$4 program=$(command -v "$5")
 shift 5
@@ -65,7 +70,7 @@ class Confinable(Protocol):
 
     @property
     def confined(self) -> bool:
-        """Whether it is to be."""
+        """Whether it is to be confined."""
         ...
 
     @property
@@ -80,11 +85,11 @@ class Confinement:
 
     Args:
         sandbox: Whether it filters its system calls.
-        uid: Its user; None: as Tare itself.
-        groups: The groups that it needs for devices.
-        reason: Why it has no user of its own; empty if it has one, or none was asked for.
+        uid: Its user id; None: that of Tare itself.
+        groups: The ids of the groups that it needs for devices.
+        reason: Why it has no separate user; empty if it has one, or none was requested.
         mlock: Whether it may lock all of its memory.
-        capabilities: The rights of root that it keeps, as setpriv(1) names them.
+        capabilities: The capabilities of root that it keeps, as setpriv(1) names them.
     """
 
     sandbox: bool = False
@@ -95,11 +100,12 @@ class Confinement:
     capabilities: tuple[str, ...] = ()
 
     def around(self, argv: Sequence[str], files: Sequence[Path]) -> list[str]:
-        """Return the command that starts QEMU so.
+        """Return the command that starts QEMU with this confinement.
 
         Args:
             argv: QEMU and its arguments.
-            files: What it reads and may not open itself; in ``argv`` they stand as they are here.
+            files: The files that QEMU reads but may not open itself; ``argv`` contains the same
+                paths.
         """
         if self.uid is None:
             return list(argv)
@@ -111,7 +117,7 @@ class Confinement:
         return ["sh", "-c", _OPEN, "sh", *opened, *locking, *self._setpriv(), *words]
 
     def seen(self, files: Sequence[Path]) -> Mapping[Path, Path]:
-        """Return how the process names the files that :meth:`around` opens for it."""
+        """Return the path under which the process finds each file that :meth:`around` opens."""
         if self.uid is None:
             return {file: file for file in files}
         numbers = range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + len(files))
@@ -123,17 +129,17 @@ class Confinement:
         if self.capabilities:
             kept = ",".join(f"+{name}" for name in self.capabilities)
             own += [f"--inh-caps={kept}", f"--ambient-caps={kept}"]
-        # Changing the user clears the parent death signal, which ends QEMU with Tare: keep it.
+        # A change of the user clears the parent death signal, which ends QEMU with Tare: keep it.
         return ["setpriv", *own, "--no-new-privs", "--pdeathsig=keep"]
 
     def record(self) -> dict[str, Any]:
-        """Return how QEMU is confined, for the machine's record."""
+        """Return the confinement as the machine's record."""
         user = {"uid": self.uid} if self.uid is not None else {"uid": None, "reason": self.reason}
         return {**user, "sandbox": self.sandbox}
 
 
 def unused_uid() -> int:
-    """Return the number of a user that no other process has."""
+    """Return a random user id from a range that no other program uses."""
     return _FIRST_UID + secrets.randbelow(_UIDS)
 
 
@@ -146,15 +152,15 @@ async def confinement(
     devices: Sequence[Path],
     program: str = PROGRAM,
 ) -> Confinement:
-    """Find out how QEMU can be confined, and give its user what is to be its own.
+    """Find out how QEMU can be confined, and give its user the files and folders that it writes.
 
     Args:
-        host: Where it will run.
+        host: The host on which it will run.
         options: The machine's options.
         own: Folders and files that it writes.
-        files: Files that are opened for it.
+        files: Files that Tare opens for it.
         devices: Devices that it opens itself.
-        program: The QEMU that is run.
+        program: The name of the QEMU to run.
     """
     if not options.confined:
         return Confinement()
@@ -177,15 +183,15 @@ async def confinement(
 async def confined_as(
     host: Host, options: Confinable, devices: Sequence[Path], program: str = PROGRAM
 ) -> str:
-    """Return with whose rights a hypervisor would run on a host, and why, in words.
+    """Describe with whose rights a hypervisor would run on a host, and why.
 
-    What a machine's own files allow is found out when it starts.
+    Rights to a machine's own files are tested only when the machine starts.
 
     Args:
-        host: Where it would run.
+        host: The host on which it would run.
         options: The machine's options.
         devices: Devices that it would open itself.
-        program: The program that would be run.
+        program: The name of the program to run.
     """
     found = await confinement(host, options, own=[], files=[], devices=devices, program=program)
     if found.uid is not None:
@@ -196,10 +202,10 @@ async def confined_as(
 
 
 async def prove_confined(host: Host, name: str, pid: int, asked: Confinement) -> Mapping[str, Any]:
-    """Verify in ``/proc/PID/status``, proc(5), that QEMU runs with the rights it was started with.
+    """Verify in ``/proc/PID/status``, proc(5), that QEMU runs with the requested rights.
 
     Raises:
-        MachineFault: It does not.
+        MachineFault: It runs with different rights.
     """
     status = (await host.read(f"/proc/{pid}/status")).decode(errors="replace")
     found = {key: int(value) for key, value in _STATUS.findall(status)}
@@ -211,11 +217,11 @@ async def prove_confined(host: Host, name: str, pid: int, asked: Confinement) ->
 
 
 async def groups_of(host: Host, devices: Sequence[Path]) -> tuple[int, ...]:
-    """Return the groups of devices, each once; root's is given to nobody, whatever has it.
+    """Return the group ids of devices, each once, but never root's, even if a device has it.
 
     Args:
-        host: The host that has it.
-        devices: Their files; those that are not there count nothing.
+        host: The host that has the devices.
+        devices: Their device files; missing files are ignored.
     """
     if not devices:
         return ()
@@ -229,7 +235,7 @@ def _groups(groups: Sequence[int]) -> str:
 
 
 def _passed(word: str, passed: Mapping[str, str]) -> str:
-    """Return an argument of QEMU with the files in it by their descriptors."""
+    """Return an argument of QEMU with its file replaced by the path of the file's descriptor."""
     # A whole word is not a list of options, so nothing is escaped in it.
     whole = escaped(Path(word))
     if whole in passed:

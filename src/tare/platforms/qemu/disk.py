@@ -1,4 +1,4 @@
-"""Prove that QEMU caches a machine's disk as requested."""
+"""Verify that QEMU attaches and caches a machine's disk as requested."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from tare.platforms.qemu.qmp import Monitor
 async def prove_disk(
     name: str, options: QemuOptions, monitor: Monitor, disk: OwnDisk, maps: bytes
 ) -> Mapping[str, Any]:
-    """Ask QEMU how it caches the machine's disk.
+    """Ask QEMU how it attaches and caches the machine's disk.
 
     Args:
         name: The machine's name.
         options: The requested options.
         monitor: QEMU's monitor.
         disk: The disk.
-        maps: What QEMU's process maps (``/proc/PID/maps``).
+        maps: The memory mappings of QEMU's process (``/proc/PID/maps``).
 
     Returns:
-        The device, the cache mode and what QEMU says of it, for the record.
+        The device and the cache mode, as QEMU reports them, for the record.
 
     Raises:
-        MachineFault: QEMU caches it in another way.
+        MachineFault: QEMU attaches, caches or drives the disk differently.
     """
     found = block_cache(await monitor.execute("query-block"), DISK_NODE)
     wanted = caching(options)
@@ -72,7 +72,7 @@ async def _attached(name: str, options: QemuOptions, monitor: Monitor) -> None:
         for each in await monitor.execute("query-named-block-nodes", flat=True)
     }
     found = {"format": nodes[DISK_NODE]["drv"] if DISK_NODE in nodes else None}
-    # The node below has a name that QEMU gave it.
+    # QEMU chose the name of the node below.
     files = {each["drv"] for each in nodes.values() if each["node-name"] != DISK_NODE}
     wanted = drivers(options)
     if found["format"] != wanted["format"] or wanted["protocol"] not in files:
@@ -82,9 +82,9 @@ async def _attached(name: str, options: QemuOptions, monitor: Monitor) -> None:
 async def _driven(
     name: str, options: QemuOptions, monitor: Monitor, maps: bytes
 ) -> Mapping[str, Any]:
-    """Return how the disk is driven as QEMU and the kernel tell it, if that was asked for."""
+    """Verify how QEMU and the kernel drive the disk; return a record of the requested settings."""
     record: dict[str, Any] = {}
-    # Each bus has its own words, and its own device to say them of.
+    # Each bus has its own property for the number of queues, on its own device.
     device, queues = _QUEUES.get(options.bus, (DISK_DEVICE, ""))
     for what, key, wanted in (
         ("num_queues", queues, options.disk_queues),
@@ -97,8 +97,8 @@ async def _driven(
             raise MachineFault(f"{name}: the disk's {key} was to be {wanted}, QEMU says {found}")
         record[what] = found
     if options.disk_aio != "default":
-        # The kernel maps the ring of its own asynchronous I/O into the process (io_setup(2)).
-        # QEMU ends if it cannot have io_uring.
+        # The kernel maps the ring of its asynchronous I/O into the process (io_setup(2)).
+        # If QEMU cannot use io_uring, it ends.
         if options.disk_aio == "native" and _RING not in maps:
             raise MachineFault(f"{name}: QEMU drives the disk without the kernel's native I/O")
         record["aio"] = options.disk_aio
@@ -106,15 +106,15 @@ async def _driven(
 
 
 def require_bus(name: str, bus: str, seen: object) -> None:
-    """Check that a guest has its disk by the bus that was asked for.
+    """Check that a guest sees its disk on the requested bus.
 
     Args:
         name: The machine's name.
-        bus: What was asked for.
-        seen: What the environment proof says of the disk; nothing if there is none.
+        bus: The requested bus.
+        seen: The entry about the disk in the environment proof; not a mapping if there is none.
 
     Raises:
-        MachineFault: Its kernel carries the disk by other drivers.
+        MachineFault: The guest's kernel uses other drivers for the disk.
     """
     if not isinstance(seen, Mapping):
         return
@@ -136,13 +136,13 @@ _RING = b"/[aio]"
 
 
 def moved(stats: object) -> dict[str, float]:
-    """Return what QEMU has moved for a machine's own disk.
+    """Return how many bytes QEMU has moved for a machine's own disk.
 
     Args:
-        stats: What it answered to ``query-blockstats``.
+        stats: QEMU's answer to ``query-blockstats``.
 
     Returns:
-        Bytes that were ``read`` and ``written``; empty if it does not list that disk.
+        Bytes that were ``read`` and ``written``; empty if QEMU does not list that disk.
     """
     for entry in stats if isinstance(stats, list) else []:
         if isinstance(entry, Mapping) and entry.get("node-name") == DISK_NODE:

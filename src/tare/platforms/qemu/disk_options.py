@@ -13,18 +13,18 @@ from tare.platforms.linux.thread_cpus import EmulatorCpus, cpus_in_words
 from tare.study.model.platform_options import PlatformOptions
 
 MICROVM = "microvm"
-"""The mainboard without PCI."""
+"""The machine type without PCI."""
 
 
 @dataclass(frozen=True)
 class Bus:
-    """One way by which a guest reaches its disk.
+    """A bus through which a guest reaches its disk.
 
     Args:
         driver: The guest's driver for it, as the guest's kernel names it.
-        needs: The kernel's modules for it, as ``images`` names them; empty: virtio's own.
+        needs: The kernel modules for it, as ``images`` names them; empty: only virtio's own.
         queues: Whether the number of its queues can be chosen.
-        thread: Whether QEMU can give it a thread of its own.
+        thread: Whether QEMU can give it a separate thread.
     """
 
     driver: str
@@ -126,7 +126,7 @@ class AttachedDisk(PlatformOptions):
 
     @property
     def disk_driven(self) -> str:
-        """The kind of input and output that is asked for, or ``default``."""
+        """The requested kind of input and output, or ``default``."""
         return "default"
 
     @property
@@ -140,7 +140,7 @@ class AttachedDisk(PlatformOptions):
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds of devices that its mainboard takes."""
+        """The kinds of devices that the machine type supports."""
         both = frozenset({"paravirtual", "emulated"})
         return both - {"emulated"} if self.machine == MICROVM else both
 
@@ -152,7 +152,7 @@ class AttachedDisk(PlatformOptions):
 
     @property
     def disk_words(self) -> tuple[str, ...]:
-        """How its disk is driven where that was asked for, as reports say it."""
+        """The reports' phrases for disk options that differ from the defaults."""
         group = f" in {self.disk_volume_group}" if self.disk_volume_group else ""
         chosen = {
             f"disk on {self.disk_bus}": self.disk_bus != "auto",
@@ -186,5 +186,5 @@ class DiskOptions(AttachedDisk):
 
     @property
     def disk_driven(self) -> str:
-        """The kind of input and output that is asked for, or ``default``."""
+        """The requested kind of input and output, or ``default``."""
         return self.disk_aio

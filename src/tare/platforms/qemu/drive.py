@@ -1,7 +1,7 @@
-"""QEMU's options for a machine's disk: what it is on the host, and the bus of the guest.
+"""QEMU's options for a machine's disk: its backing on the host, and the guest's bus for it.
 
-Source: QEMU's documentation of ``-blockdev`` and ``-drive`` (qemu-options.hx), and what
-``-device MODEL,help`` lists.
+Source: QEMU's documentation of ``-blockdev`` and ``-drive`` (qemu-options.hx), and the output of
+``-device MODEL,help``.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ DISK_NODE = "disk"
 DISK_DEVICE = "tare-disk"
 DISK_THREAD = "tare-disk-thread"
 CONTROLLER = "tare-disk-bus"
-"""The controller that is the disk's own, on buses where it has one."""
+"""The id of the disk's own controller, on buses on which it has one."""
 _BYTES = 64 << 20
 
 
 def caching(options: QemuOptions) -> dict[str, bool]:
-    """Return the parts of a cache mode, as QMP reports them.
+    """Return the flags of a cache mode, as QMP reports them.
 
     Source: QEMU's documentation of ``-drive cache=`` (qemu-options.hx), the table of modes.
     """
@@ -33,7 +33,7 @@ def caching(options: QemuOptions) -> dict[str, bool]:
 
 
 def drivers(options: QemuOptions) -> dict[str, str]:
-    """Return QEMU's names of a disk's ``format`` and of what holds it, its ``protocol``."""
+    """Return QEMU's names of a disk's ``format`` and of the driver below it, the ``protocol``."""
     return {
         "format": "qcow2" if options.disk_format == "qcow2" else "raw",
         "protocol": "host_device" if options.disk_format in ("block", "lvm") else "file",
@@ -41,7 +41,7 @@ def drivers(options: QemuOptions) -> dict[str, str]:
 
 
 def backend(options: QemuOptions, file: Path | None) -> str:
-    """Return what QEMU's ``-blockdev`` takes of the disk.
+    """Return the argument of QEMU's ``-blockdev`` for the disk.
 
     Args:
         options: The machine's options.
@@ -59,10 +59,10 @@ def backend(options: QemuOptions, file: Path | None) -> str:
 
 
 def front(options: QemuOptions) -> tuple[str, ...]:
-    """Return QEMU's arguments for the device by which the guest has the disk."""
+    """Return QEMU's arguments for the device through which the guest reaches the disk."""
     write_cache = "on" if caching(options)["writeback"] else "off"
     usual = f"id={DISK_DEVICE},drive={DISK_NODE},write-cache={write_cache}"
-    # By default QEMU stops a guest whose disk finds the host's full, which looks like a hang.
+    # By default QEMU pauses a guest when the host's disk is full, which looks like a hang.
     properties = f"{usual},werror=report,rerror=report"
     thread = f",iothread={DISK_THREAD}" if options.iothread else ""
     transport = "device" if options.machine == MICROVM else "pci"
@@ -77,7 +77,7 @@ def front(options: QemuOptions) -> tuple[str, ...]:
                 *("-device", f"scsi-hd,bus={CONTROLLER}.0,{properties}"),
             )
         case "nvme":
-            # It reports every error to the guest by itself.
+            # This device always reports errors to the guest, and has no such properties.
             queues = f",max_ioqpairs={options.disk_queues}" if options.disk_queues else ""
             return ("-device", f"nvme,serial={DISK_DEVICE},{usual}{queues}")
         case "ahci" if options.machine == "pc":
@@ -90,7 +90,7 @@ def front(options: QemuOptions) -> tuple[str, ...]:
 
 
 def models(options: QemuOptions) -> dict[str, str]:
-    """Return the types of the disk's device and of its own controller, by their names in QEMU."""
+    """Return QEMU's types of the disk's device and of its controller, by their ids."""
     words = front(options)[1::2]
     split = (word.split(",") for word in words)
     return {
@@ -108,12 +108,12 @@ def toolbox(options: QemuOptions, image: Path | None) -> tuple[str, ...]:
         transport = "device" if options.machine == MICROVM else "pci"
         device = f"virtio-blk-{transport},drive=toolbox,serial=tare-toolbox"
         return ("-blockdev", file, "-device", device)
-    # An IDE disk cannot be read-only, so what would be written goes to a file without a name.
+    # An IDE disk cannot be read-only, so `snapshot=on` directs writes to an unnamed file.
     bus = "ide.3" if options.machine == "q35" else "ide.1,unit=1"
     drive = f"if=none,id=toolbox,format=raw,snapshot=on,file={escaped(image)}"
     return ("-drive", drive, "-device", f"ide-hd,drive=toolbox,bus={bus},serial=tare-toolbox")
 
 
 def escaped(path: Path) -> str:
-    """Return a path as QEMU's lists of options need it: with each comma written twice."""
+    """Return a path with each comma doubled, as QEMU's lists of options require."""
     return str(path).replace(",", ",,")

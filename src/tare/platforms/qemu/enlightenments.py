@@ -25,8 +25,8 @@ KvmFlag = Literal[
     "kvmclock",
     "kvmclock-stable-bit",
 ]
-"""CPUID 40000001 of KVM, as QEMU names its bits (the kernel's Documentation/virt/kvm/x86/cpuid.rst,
-QEMU's target/i386/cpu.c)."""
+"""The bits of KVM's CPUID leaf 40000001, by QEMU's names (the kernel's
+Documentation/virt/kvm/x86/cpuid.rst, QEMU's target/i386/cpu.c)."""
 
 HypervFlag = Literal[
     "hv-relaxed",
@@ -46,7 +46,7 @@ HypervFlag = Literal[
     "hv-evmcs",
     "hv-avic",
 ]
-"""Hyper-V's, as KVM can offer them too (QEMU's docs/system/i386/hyperv.rst)."""
+"""Hyper-V's features, which KVM can also offer (QEMU's docs/system/i386/hyperv.rst)."""
 
 KVM_FLAGS: tuple[str, ...] = get_args(KvmFlag)
 HYPERV_FLAGS: tuple[str, ...] = get_args(HypervFlag)
@@ -65,10 +65,10 @@ USUAL_HYPERV: tuple[str, ...] = (
     "hv-frequencies",
     "hv-reset",
 )
-"""What QEMU's documentation recommends for every guest; in an order in which each finds what it
-needs, since some need others."""
+"""The flags that QEMU's documentation recommends for every guest. Some flags need others, so each
+follows those that it needs."""
 SPINLOCKS = "hv-spinlocks=0x1fff"
-"""How often a guest tries a lock before it calls the hypervisor: the documentation's number."""
+"""How often a guest tries a lock before it calls the hypervisor: the documentation's value."""
 
 
 class Enlightenments(BaseModel):
@@ -116,12 +116,12 @@ class Enlightenments(BaseModel):
 
     @property
     def asks(self) -> bool:
-        """Whether anything differs from what QEMU does by itself."""
+        """Whether any setting differs from QEMU's default."""
         return self != Enlightenments()
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """What follows the processor model on QEMU's command line."""
+        """The flags that follow the processor model on QEMU's command line."""
         words: list[str] = []
         if not self.kvm:
             words.append("kvm=off")
@@ -135,7 +135,7 @@ class Enlightenments(BaseModel):
         return tuple(dict.fromkeys(words))
 
     def words(self) -> str:
-        """Return it as a phrase for reports, such as ``without kvmclock``; empty if usual."""
+        """Return a phrase for reports, such as ``without kvmclock``; empty for the defaults."""
         without = [flag.removeprefix("kvm-") for flag in self.remove]
         if not self.kvm:
             without.insert(0, "KVM's name")
@@ -152,11 +152,11 @@ class Enlightenments(BaseModel):
 
 
 def contradiction(wanted: Enlightenments, seen: Mapping[str, Any]) -> str:
-    """Return how what a guest sees differs from what was wanted, in words; empty if it does not.
+    """Return how the guest's view differs from the request, in words; empty if it does not.
 
     Args:
-        wanted: What was asked for.
-        seen: ``hypervisor`` of the agent's proof: what CPUID announces inside of the guest.
+        wanted: The requested enlightenments.
+        seen: ``hypervisor`` of the agent's proof: what CPUID announces in the guest.
     """
     signatures = seen.get("signatures", ())
     base = 0x40000100 if wanted.hyperv else 0x40000000

@@ -1,6 +1,6 @@
-"""Features of the processor that were asked for one by one, and the proof that the guest has them.
+"""Processor features that an arm requests one by one, and the proof that the guest has them.
 
-QEMU continues without what it cannot give, which would be an arm under a wrong name.
+QEMU continues without a feature that it cannot provide. The arm would then have a wrong name.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ CpuFeatures = Annotated[
     tuple[Annotated[str, Field(pattern=r"^[+-][a-z0-9][a-z0-9._-]*$")], ...],
     Field(max_length=64),
 ]
-"""Features with their sign: ``+avx2`` is there, ``-avx512f`` is not."""
+"""Features with their sign: ``+avx2`` must be there, ``-avx512f`` must not."""
 
 
 def wanted(features: Sequence[str]) -> dict[str, bool]:
-    """Return whether each feature is to be there."""
+    """Map each feature to whether the guest must have it."""
     return {feature[1:]: feature[0] == "+" for feature in features}
 
 
 def flags(features: Sequence[str]) -> tuple[str, ...]:
-    """Return what QEMU's ``-cpu`` takes of them."""
+    """Return the features in the form of QEMU's ``-cpu`` option."""
     return tuple(f"{name}={'on' if there else 'off'}" for name, there in wanted(features).items())
 
 
 async def prove_features(name: str, features: Sequence[str], monitor: Monitor) -> Mapping[str, Any]:
-    """Ask QEMU which of the features its first vCPU has.
+    """Check with QEMU that its first vCPU has the requested features.
 
     Args:
         name: The machine's name.
-        features: What was asked for.
+        features: The requested features, with their signs.
         monitor: QEMU's monitor.
 
     Returns:
-        What is recorded of the machine; empty if nothing was asked for.
+        The features for the machine's record; empty if none was requested.
 
     Raises:
-        MachineFault: One is there that was not to be, or the other way round.
+        MachineFault: A feature is there although it must not be, or is missing.
     """
     if not features:
         return {}

@@ -14,7 +14,7 @@ from tare.study.model.platform_options import PlatformOptions
 
 
 def switch_word(value: object) -> object:
-    """Return ``on`` and ``off`` as words; YAML 1.1 reads them as true and false."""
+    """Convert booleans back to ``on`` and ``off``, which YAML 1.1 reads as true and false."""
     return value if not isinstance(value, bool) else "on" if value else "off"
 
 
@@ -74,7 +74,7 @@ class GuestKernelOptions(PlatformOptions):
 
     @property
     def guest_kernel_words(self) -> tuple[str, ...]:
-        """These settings as reports name them."""
+        """The reports' phrases for these settings; empty for the defaults."""
         arguments = self.guest_arguments
         return (f"guest kernel {' '.join(arguments)}",) if arguments else ()
 
@@ -102,7 +102,7 @@ def kernel_differs(options: GuestKernelOptions, proof: Mapping[str, Any]) -> str
         ),
     }
     for name, (wanted, used) in seen.items():
-        # Early in boot the TSC has another name, and later this one.
+        # Early in boot, the kernel calls the TSC `tsc-early`.
         if wanted not in ("default", used, str(used).removesuffix("-early")):
             found.append(f"{name}: {used or 'unknown'} instead of {wanted}")
     command_line = str((proof.get("kernel") or {}).get("cmdline", "")).split()

@@ -1,4 +1,4 @@
-"""The process that is a machine on the host that carries it, where the host shows it."""
+"""The process that runs a machine on its host, if that process is visible there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tare.hosts.processes import start_time
 from tare.hosts.trace.threads import threads_of
 
 FIND_S = 20.0
-# The id comes by standard input: on the command line, grep would find itself.
+# The id comes through standard input: on the command line, grep would find itself.
 _FIND = 'id=$(cat); printf %s "$id" | grep -lsiF -f - /proc/[0-9]*/cmdline'
 _VCPU = re.compile(r"CPU (\d+)/(?:KVM|TCG)")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -23,9 +23,9 @@ class GuestProcess:
     """A process of the host that runs a machine.
 
     Args:
-        pid: Its id.
-        began: When it began, in clock ticks since the host booted.
-        vcpus: The threads of the vCPUs, in order; empty if they bear no names.
+        pid: The process id.
+        began: When it began, in clock ticks since the host booted; None: unknown.
+        vcpus: The thread ids of the vCPUs, in order; empty if the threads have no such names.
     """
 
     pid: int
@@ -34,11 +34,11 @@ class GuestProcess:
 
 
 async def find_carrier(host: Host, uuid: str) -> GuestProcess | None:
-    """Find the QEMU that runs the machine whose firmware says that it is ``uuid``.
+    """Find the QEMU that runs the machine whose firmware reports a UUID.
 
     Args:
-        host: The host that may carry it.
-        uuid: In lower case, with its dashes; anything else is found nowhere.
+        host: The host that may run it.
+        uuid: The UUID in lower case, with its dashes; other forms are never found.
 
     Returns:
         The process; None if there is none, or more than one.
@@ -64,7 +64,7 @@ async def find_carrier(host: Host, uuid: str) -> GuestProcess | None:
 
 
 def is_of(words: list[str], uuid: str) -> bool:
-    """Return whether a command line starts the machine of this id: ``-uuid``, or SMBIOS's field."""
+    """Check whether a command line sets this UUID for a machine: `-uuid`, or SMBIOS's field."""
     return any(
         (first == "-uuid" and second.lower() == uuid)
         or (first == "-smbios" and f"uuid={uuid}" in second.lower().split(","))

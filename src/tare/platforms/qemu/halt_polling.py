@@ -1,7 +1,7 @@
-"""Halt polling: the time that a host's CPU polls for an idle vCPU before it is released (KVM).
+"""Halt polling: how long a host's CPU polls for an idle vCPU before it is released (KVM).
 
-Source: the kernel's Documentation/virt/kvm/halt-polling.rst. It is one setting for all guests of a
-host: it is held while a machine runs, and given back.
+Source: the kernel's Documentation/virt/kvm/halt-polling.rst. The setting applies to all guests of a
+host. Tare sets it while a machine runs, and restores it afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SETTING = Path("/sys/module/kvm/parameters/halt_poll_ns")
 
 
 async def lacking_polling(host: Host, seconds: float | None) -> tuple[str, str] | None:
-    """Return why a host's polling time cannot be set, if one is wanted, and what to do."""
+    """Return why a requested polling time cannot be set, and what to do; None if it can."""
     if seconds is None:
         return None
     if not await host.exists(SETTING):
@@ -32,13 +32,15 @@ async def lacking_polling(host: Host, seconds: float | None) -> tuple[str, str] 
 async def hold_polling(
     held: AsyncExitStack, host: Host, ledger: Ledger, name: str, seconds: float | None
 ) -> Mapping[str, Any]:
-    """Set how long the host polls, until ``held`` ends; other machines of a run agree, or fail.
+    """Set how long the host polls, until ``held`` is closed.
+
+    Other machines of the run must use the same value.
 
     Returns:
-        What is recorded of the machine; empty if nothing was asked for.
+        The setting for the machine's record; empty if none was requested.
 
     Raises:
-        MachineFault: It cannot be set.
+        MachineFault: The setting cannot be changed.
     """
     if seconds is None:
         return {}

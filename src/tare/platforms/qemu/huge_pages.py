@@ -1,4 +1,4 @@
-"""Huge pages of a host, for the memory of guests."""
+"""A host's huge pages, for the memory of guests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _POOLS = "/sys/kernel/mm/hugepages"
 
 
 async def page_size(host: Host, options: QemuOptions) -> int | None:
-    """Return the bytes of each huge page that the options mean; None if the host has none."""
+    """Return the size in bytes of the requested huge pages; None if the host has none."""
     if options.hugepage_size is not None:
         return options.hugepage_size
     found = re.search(rb"Hugepagesize:\s+(\d+) kB", await host.read("/proc/meminfo"))
@@ -25,12 +25,12 @@ async def page_size(host: Host, options: QemuOptions) -> int | None:
 async def lacking_pages(
     host: Host, options: QemuOptions, memories: Sequence[int] = ()
 ) -> tuple[str, str] | None:
-    """Return what the host lacks of the huge pages that are asked for, and what to do about it.
+    """Return which requested huge pages the host lacks, and what to do; None if it lacks none.
 
     Args:
         host: The host of the machines.
         options: The requested options.
-        memories: The memory in bytes of each machine that runs at once; empty: not known.
+        memories: Memory in bytes of each machine that runs at the same time; empty: unknown.
     """
     if not options.hugepages:
         return None
@@ -44,7 +44,7 @@ async def lacking_pages(
         await _count(host, f"{pool}/free_hugepages"),
         await _count(host, f"{pool}/nr_hugepages"),
     )
-    # Pages that are promised to others count as free until they are touched.
+    # Pages that are reserved for others count as free until they are touched.
     free -= await _count(host, f"{pool}/resv_hugepages")
     needed = pages_needed(memories, size)
     if free >= needed:
@@ -53,13 +53,13 @@ async def lacking_pages(
 
 
 def _pool(size: int, node: int | None) -> str:
-    """Return the folder of the kernel's pool of pages: the host's, or that of a NUMA node."""
+    """Return the folder of the kernel's pool of pages, for the host or for one NUMA node."""
     pools = _POOLS if node is None else f"/sys/devices/system/node/node{node}/hugepages"
     return f"{pools}/hugepages-{size >> 10}kB"
 
 
 async def _count(host: Host, file: str) -> int:
-    """Return a count of the pool; 0 if the kernel has no such file, like a node's reservations."""
+    """Read a count of the pool; 0 if the kernel has no such file, as for a node's reservations."""
     try:
         return int(await host.read(file))
     except (OSError, ValueError):
@@ -102,19 +102,19 @@ async def _missing_pages(
 
 
 def pages_needed(memories: Sequence[int], size: int) -> int:
-    """Return how many pages of ``size`` bytes machines need; one if their memory is not known."""
+    """Return how many pages of ``size`` bytes machines need; 1 if their memory is not known."""
     return sum(-(-memory // size) for memory in memories) or 1
 
 
 def shortage(needed: int, free: int, size: int, memories: Sequence[int], where: str = "") -> str:
-    """Return that machines need more huge pages than are free, in one sentence.
+    """Return a sentence that reports that machines need more huge pages than are free.
 
     Args:
-        needed: How many pages they need.
-        free: How many are free.
-        size: The bytes of each page.
-        memories: The memory in bytes of each machine; empty: not known.
-        where: What follows the pages, such as the NUMA node.
+        needed: The number of pages that they need.
+        free: The number of free pages.
+        size: The size of each page in bytes.
+        memories: The memory in bytes of each machine; empty: unknown.
+        where: A phrase that follows the pages, such as the NUMA node.
     """
     pages = f"huge pages of {format_size(size)}{where}"
     machines = f"{len(memories)} machines" if len(memories) > 1 else "the machine"
@@ -126,9 +126,9 @@ def reserving(wanted: int, size: int, pool: str = "") -> str:
     """Return the command that reserves huge pages on a host.
 
     Args:
-        wanted: How many pages there are to be in all.
-        size: The bytes of each page.
-        pool: The folder of the kernel's pool; that of the whole host when empty.
+        wanted: The total number of pages to reserve.
+        size: The size of each page in bytes.
+        pool: The folder of the kernel's pool; empty: that of the whole host.
     """
     kernel = f"hugepagesz={size >> 20}M hugepages={wanted}"
     return (
@@ -147,7 +147,7 @@ async def require_whole_pages(host: Host, options: QemuOptions, shape: Shape) ->
 
 
 def partial_pages(memory: int, size: int) -> tuple[str, str] | None:
-    """Return that memory is not a whole number of pages, and which would be; None if it is."""
+    """Return the problem and a fix if memory is not a whole number of pages; None if it is."""
     if not memory % size:
         return None
     return (

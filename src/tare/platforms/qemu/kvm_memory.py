@@ -1,8 +1,8 @@
-"""Results of KVM trials on hosts, kept in the cache so that no guest is booted again for them.
+"""Results of KVM trials on hosts, cached so that Tare does not boot the trial guests again.
 
-An answer holds for one boot of the host, one QEMU, image and processor; that of an emulated host
-for longer, since such a computer is the same at each of its boots. The last answer is kept as
-well, for a plan, which may start nothing.
+A result is valid for one boot of the host and one combination of QEMU, image and processor. For an
+emulated host a success stays valid after a reboot, because such a computer is the same at each
+boot. The last result is kept in addition, for plans, which may start nothing.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _LOCK_RETRY_S = 0.1
 
 
 async def remembered(cache: Path, host: Host, options: QemuOptions) -> TrialResult | None:
-    """Return what was found last about KVM on a host with some options; None if nothing was.
+    """Return the last result about KVM on a host with some options; None if there is none.
 
-    Nothing is started for it, and the host may have been booted since: it is for plans, which a
+    This starts nothing, and the host may have been booted since then. It is meant for plans; a
     run checks again.
 
     Args:
-        cache: Where answers are kept.
-        host: The host that is asked about.
-        options: Those of the machines.
+        cache: The directory of the cache.
+        host: The host in question.
+        options: The machines' options.
     """
     try:
         identity = await _identity(host)
@@ -45,7 +45,7 @@ async def remembered(cache: Path, host: Host, options: QemuOptions) -> TrialResu
 
 
 async def note(cache: Path, host: Host, options: QemuOptions, answer: TrialResult) -> None:
-    """Keep what was found about KVM on a host with some options, for :func:`remembered`."""
+    """Store a result about KVM on a host with some options, for :func:`remembered`."""
     if not answer.sure:
         return
     with contextlib.suppress(OSError):
@@ -64,17 +64,17 @@ async def known_or_booted(
     facts: Mapping[str, str],
     boot: Callable[[], Awaitable[TrialResult]],
 ) -> TrialResult:
-    """Return the answer found earlier under the same facts, or find it by booting.
+    """Return the cached result for the same facts, or boot a guest to find it.
 
-    Whoever asks while another finds it, waits for that answer.
+    If several callers need the same result, one finds it and the others wait for it.
 
     Args:
-        cache: Where answers are kept.
-        host: The host that is asked about; answers of one are never those of another.
-        depth: What the host is.
-        facts: All else the answer depends on (QEMU's version, the image, options).
-        boot: Boots a guest; a sure answer is kept until the host itself is booted again, a good
-            one of an emulated host for good.
+        cache: The directory of the cache.
+        host: The host in question; results are never shared between hosts.
+        depth: The kind of host.
+        facts: Everything else that the result depends on (QEMU's version, the image, options).
+        boot: Boots a guest. A sure result is kept until the host boots again; a success on an
+            emulated host is kept permanently.
     """
     try:
         identity = await _identity(host)
@@ -99,7 +99,7 @@ async def known_or_booted(
 
 
 async def _identity(host: Host) -> dict[str, str]:
-    """Return what identifies a host and its boot; raises OSError if it cannot be read."""
+    """Return the identity of a host and its boot; raises OSError if it cannot be read."""
 
     async def read(path: str) -> str:
         return (await host.read(path)).decode(errors="replace").strip()
@@ -122,7 +122,7 @@ async def _identity(host: Host) -> dict[str, str]:
 
 
 def _lasting(facts: Mapping[str, str]) -> dict[str, str]:
-    """Return what stays the same of facts about a host when it is booted again."""
+    """Return those facts about a host that stay the same when it boots again."""
     # A lab's name contains its port, which changes with each boot.
     far = "here" if facts["host"] == LOCAL else "elsewhere"
     return {**{key: value for key, value in facts.items() if key != "boot"}, "host": far}
@@ -130,7 +130,7 @@ def _lasting(facts: Mapping[str, str]) -> dict[str, str]:
 
 @contextlib.asynccontextmanager
 async def _alone(lock: Path) -> AsyncIterator[None]:
-    """Keep others out who look for the same answer; where nothing can be locked, nobody."""
+    """Lock out others that look for the same result; without file locks, lock out nobody."""
     held: int | None = None
     with contextlib.suppress(OSError):
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -155,7 +155,7 @@ def _recall(file: Path) -> TrialResult | None:
 
 
 def _keep(file: Path, answer: TrialResult) -> None:
-    # An answer that cannot be kept is found again next time.
+    # If a result cannot be stored, it is found again next time.
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         draft = file.with_suffix(f".{os.getpid()}")

@@ -20,21 +20,22 @@ from tare.hosts import Completed, Host
 from tare.platforms.qemu.command import PROGRAM, without_name
 
 Depth = Literal["real", "virtual", "emulated"]
-"""What the host is: hardware, a guest of a hypervisor, or emulated in software (QEMU's TCG)."""
+"""The kind of host: hardware, a guest of a hypervisor, or emulated in software (QEMU's TCG)."""
 
 BOOT_DEADLINES_S: Mapping[Depth, tuple[float, ...]] = MappingProxyType(
     {"real": (8.0,), "virtual": (12.0,), "emulated": (60.0, 120.0, 120.0)}
 )
-"""How long each guest that tries KVM may take, in turn, until one boots.
+"""How long each trial guest may take, in seconds, one after the other until one boots.
 
-A guest that KVM really runs is up in less than two seconds, in a guest in a few more. On an
-emulated processor each exit costs thousands of emulated instructions, and it takes 7 to 20 s; one
-of some 25 falls there or spins for ever, though the next boots (`tare help emulator-faults`)."""
+A guest that KVM really runs boots in less than 2 s, or a few seconds more if the host is itself a
+guest. On an emulated processor each exit costs thousands of emulated instructions, and booting
+takes 7 to 20 s. About one such guest in 25 crashes or spins for ever, though the next one boots
+(`tare help emulator-faults`)."""
 
 TOUCH_S: Mapping[Depth, float] = MappingProxyType(
     {"real": 20.0, "virtual": 20.0, "emulated": 120.0}
 )
-"""How long QEMU may take to start and end on a busy host."""
+"""How long QEMU may take to start and end on a busy host, in seconds."""
 
 WITHOUT_KVM = (
     "use a host on hardware, or one whose hypervisor offers nested virtualization in full; "
@@ -43,7 +44,7 @@ WITHOUT_KVM = (
 """What to do if KVM is there but runs no guest."""
 
 Around = Callable[[Sequence[str], Sequence[Path]], list[str]]
-"""As :meth:`tare.platforms.qemu.confinement.Confinement.around`."""
+"""The type of :meth:`tare.platforms.qemu.confinement.Confinement.around`."""
 
 _TCG = "TCGTCGTCGTCG"
 
@@ -57,9 +58,9 @@ class TrialResult:
     Args:
         usable: Whether a guest booted.
         reason: The finding in one sentence.
-        todo: What to do, or empty.
+        todo: What to do; empty if nothing.
         sure: Whether asking again would give the same answer.
-        words: What QEMU or the guest's console reported, or empty.
+        words: The message of QEMU or of the guest's console; empty if there is none.
         speaker: Where ``words`` come from.
     """
 
@@ -72,7 +73,7 @@ class TrialResult:
 
     @property
     def hint(self) -> str:
-        """What to do, followed by what was reported."""
+        """What to do, followed by the quoted message."""
         return heard(self.todo, self.speaker, self.words)
 
 
@@ -128,13 +129,13 @@ async def taken(
     Args:
         host: The host that has QEMU.
         argv: A command that reads requests from standard input; see ``qemu_command.trial``.
-        depth: What the host is.
+        depth: The kind of host.
         around: Returns the command that starts it with limited rights.
     """
     tried = await host.run(around(argv, ()), input=_GREETING, timeout_s=TOUCH_S[depth])
     if not tried.ok:
         return _refused(argv, _complaint(tried))
-    # QEMU continues without a missing feature, and the arm would not be what its name says.
+    # QEMU continues without a missing feature. The arm would then not match its name.
     missing = [line for line in _lines(tried) if "doesn't support requested feature" in line]
     asked = {word.partition("=")[0] for word in argv[argv.index("-cpu") + 1].split(",")[1:]}
     for line in missing:
@@ -153,7 +154,7 @@ def _refused(argv: Sequence[str], words: str) -> TrialResult:
     for phrase, reason, todo in _REFUSALS:
         if phrase in words:
             return TrialResult(False, reason, todo, words=words)
-    # For a trial by hand, without the arguments that make it wait for its monitor.
+    # For the user to try by hand, without the arguments that make QEMU wait for its monitor.
     tried = shlex.join([argv[0], *argv[argv.index("-machine") :]])
     return TrialResult(
         False, "QEMU does not start with these options", f"try them: {tried}", words=words
@@ -185,7 +186,7 @@ def _lines(ended: Completed) -> list[str]:
 
 
 async def depth_of(host: Host, agent: Path) -> Depth:
-    """Return what a host itself is, as CPUID shows the agent there; virtual where that fails."""
+    """Return the kind of host, as CPUID shows it to the agent there; ``virtual`` if that fails."""
     try:
         proof = await host.run([str(agent), "proof"], timeout_s=TOUCH_S["emulated"])
         seen = json.loads(proof.stdout)["hypervisor"]

@@ -64,7 +64,7 @@ class QemuMachine(VmmMachine):
         self._shape = spec.shape
         self._options = options
         self._scheduled = scheduled
-        # A guest that counts instructions itself goes by no clock of its host's.
+        # If the guest counts instructions itself, the host's clock does not affect it.
         counted = context.counted and options.clock != "instructions"
         self._counted_by = context.host_agent if counted else None
         self._places = places
@@ -77,16 +77,16 @@ class QemuMachine(VmmMachine):
         """Whether threads of the host's kernel carry its packets."""
 
     async def ready(self, timeout_s: float) -> Hello:
-        """Wait for the agent's hello, and check that the guest is as asked for.
+        """Wait for the agent's hello, and check that the guest matches the request.
 
         Raises:
-            MachineFault: QEMU or the guest ended, the guest did not answer in time, or it sees
-                another hypervisor or disk.
+            MachineFault: QEMU or the guest ended, the guest did not answer in time, or it sees a
+                different hypervisor, disk or kernel.
         """
         return self._require_as_asked(await super().ready(timeout_s))
 
     def _require_as_asked(self, hello: Hello) -> Hello:
-        """Return the hello unless the guest sees another hypervisor or disk than was asked for."""
+        """Return the hello; raise MachineFault if the guest does not match the request."""
         seen = hello.proof.get("hypervisor")
         wanted = self._options.enlightenments
         require_bus(self.name, self._options.bus, hello.proof.get("scratch"))
@@ -114,12 +114,12 @@ class QemuMachine(VmmMachine):
             stream.close()
         await super()._give_back()
         for entry, folder in reversed(self._folders):
-            # A host that is lost keeps it, and the ledger its entry.
+            # If the host is lost, the folder stays there, and its entry in the ledger.
             with contextlib.suppress(TareError):
                 await self.host.remove(folder)
                 self._ledger.done(entry)
 
-    # What launch() uses.
+    # Methods for launch().
 
     async def make_folder(self, folder: Path) -> None:
         """Create a folder that :meth:`stop` removes."""
@@ -130,20 +130,20 @@ class QemuMachine(VmmMachine):
             raise MachineFault(f"{self.name}: {made.words()}", "check the disk's free space")
 
     async def make_disk(self, context: Context, spec: MachineSpec) -> Path | None:
-        """Make the disk that the shape asks for, which :meth:`stop` removes; None without one."""
+        """Make the disk that the shape asks for; None without one. :meth:`stop` removes it."""
         kind, group = self._options.disk_format, self._options.disk_volume_group
         making = backed_disk(context, spec, kind, group)
         self.disk = await self.held.enter_async_context(making)
         return None if self.disk is None else self.disk.file
 
     async def stopped(self) -> bool:
-        """Return whether the guest is paused, or QEMU's process stopped."""
+        """Check whether the guest is paused, or QEMU's process is stopped."""
         if self._monitor is not None and self._monitor.paused:
             return True
         return await super().stopped()
 
     async def disk_moved(self) -> Mapping[str, float]:
-        """Return what QEMU has moved for the machine's disk, as it counts itself."""
+        """Return how many bytes QEMU has moved for the machine's disk, by QEMU's own count."""
         if self.disk is None or self._monitor is None:
             return {}
         return moved(await self._monitor.execute("query-blockstats"))
@@ -155,20 +155,20 @@ class QemuMachine(VmmMachine):
         confined: Confinement | None = None,
         within: Sequence[int] = (),
     ) -> None:
-        """Start QEMU paused, listen to it, pin and schedule its vCPUs, and let the guest go.
+        """Start QEMU paused, connect to it, pin and schedule its vCPUs, and start the guest.
 
         Args:
             argv: QEMU's command line.
-            cpus: The host CPUs that the vCPUs are pinned to; empty: they are not.
-            confined: What QEMU is confined by.
-            within: Where vCPUs run that are not pinned; empty: anywhere.
+            cpus: The host CPUs to which the vCPUs are pinned; empty: they are not pinned.
+            confined: QEMU's confinement.
+            within: The host CPUs on which unpinned vCPUs may run; empty: any.
         """
         await self._scheduled.hold(self.held, realtime=False)
         polls = self._options.halt_poll
         polling = await hold_polling(self.held, self.host, self._ledger, self.name, polls)
         started = self._scheduled.around(argv, threads=False)
         host = self.host.topology()
-        # What QEMU starts later, such as threads for a disk, inherits this.
+        # Threads that QEMU starts later, such as those for a disk, inherit these CPUs.
         self._elsewhere = emulator_cpus(
             self._options.emulator_cpus, cpus, host.online, housekeeping=host.housekeeping
         )
@@ -178,7 +178,7 @@ class QemuMachine(VmmMachine):
             await self._bring_up(cpus, confined or Confinement())
             self.applied = {**self.applied, **polling}
         except (MachineFault, OSError) as error:
-            # Where QEMU ended, its own words say more than a stream that broke off.
+            # If QEMU ended, its own message is more useful than that of a broken stream.
             await asyncio.wait({self.died}, timeout=GONE_S)
             if self.died.done():
                 raise self.died.result() from error
@@ -202,7 +202,7 @@ class QemuMachine(VmmMachine):
         if cpus:
             await self._pin([cpus[number % len(cpus)] for number in range(len(self._threads))])
         elif self._elsewhere:
-            # They began where QEMU's other threads are kept.
+            # The vCPUs' threads started on the CPUs of QEMU's other threads.
             everywhere = self._within or self.host.topology().machines
             await self._pin([",".join(map(str, everywhere))] * len(self._threads))
         scheduled = await self._scheduled.apply(self._threads, self.pid)
@@ -221,7 +221,7 @@ class QemuMachine(VmmMachine):
         self._tasks.append(asyncio.create_task(self._await_full_disk(self._monitor)))
 
     async def _pin(self, places: Sequence[int | str]) -> None:
-        """Bind each vCPU's thread to a CPU, or to several in the kernel's words."""
+        """Bind each vCPU's thread to a CPU, or to several, written as in taskset(1)."""
         for number, (thread, cpu) in enumerate(zip(self._threads, places, strict=True)):
             done = await self.host.run(["taskset", "-pc", str(cpu), str(thread)], timeout_s=30)
             if not done.ok:
@@ -230,7 +230,7 @@ class QemuMachine(VmmMachine):
                 )
 
     async def _await_full_disk(self, monitor: Monitor) -> None:
-        """End the machine when the host has no room left for what it writes to its disk."""
+        """End the machine when the host has no room left for the guest's writes to its disk."""
         await monitor.no_space.wait()
         self._fail("the host's disk is full: what the guest wrote to its disk has no room there")
 
@@ -258,7 +258,7 @@ class QemuMachine(VmmMachine):
 
 
 def fits_socket(folder: Path) -> bool:
-    """Return whether sockets in ``folder`` have names short enough for the kernel."""
+    """Check whether sockets in ``folder`` have paths short enough for the kernel."""
     return len(os.fsencode(folder / "console.sock")) <= _LONGEST_SOCKET
 
 
@@ -270,21 +270,21 @@ async def let_go(
     place: Path,
     died: asyncio.Future[MachineFault],
 ) -> Monitor:
-    """Start a guest at ten full minutes of its host's clock, and return its reopened monitor.
+    """Start a guest at the next full ten minutes of its host's clock; return its reopened monitor.
 
-    The agent on the host starts it, so that nothing crosses the network at that moment: the
-    guest's clock then has the same phase against the host's timers in each boot.
+    The agent on the host starts it, so that nothing crosses the network at that moment. The
+    guest's clock then has the same phase relative to the host's timers at each boot.
 
     Args:
         host: The host.
         agent: The agent's program there.
         name: The machine's name.
-        monitor: Its monitor, which is given up: QEMU speaks with one at a time.
-        place: The socket at which the monitor listens.
-        died: Set where QEMU ended.
+        monitor: Its monitor, which is closed, because QEMU serves one client at a time.
+        place: The path of the monitor's socket.
+        died: Set if QEMU ended.
 
     Raises:
-        MachineFault: QEMU refused, or is gone.
+        MachineFault: QEMU refused, or has ended.
         TimeoutError: Its monitor did not listen again.
     """
     await monitor.close()
@@ -305,7 +305,7 @@ class QemuRequest:
         options: Its options.
         shape: Its size.
         monitor: QEMU's monitor.
-        disk: The disk of its own, if it has one.
+        disk: Its own disk, if it has one.
         vhost: Whether threads of the host's kernel carry its packets.
     """
 
@@ -319,19 +319,19 @@ class QemuRequest:
     async def proven(
         self, host: Host, pid: int, vcpus: Sequence[int], cpus: Sequence[int]
     ) -> Mapping[str, Any]:
-        """Bind the threads of disk and network as asked, and see that all is as asked.
+        """Bind the threads of disk and network as requested, and verify the whole request.
 
         Args:
-            host: The host that it runs on.
-            pid: QEMU's process.
-            vcpus: The threads of its vCPUs.
-            cpus: The CPUs that these are pinned to; empty: anywhere.
+            host: The host on which it runs.
+            pid: The id of QEMU's process.
+            vcpus: The thread ids of its vCPUs.
+            cpus: The CPUs to which these are pinned; empty: they are not pinned.
 
         Returns:
-            What is recorded of the machine.
+            The verified facts for the machine's record.
 
         Raises:
-            MachineFault: Something is otherwise.
+            MachineFault: A fact differs from the request.
         """
         asked, online = self.options, host.topology().online
         kept = host.topology().housekeeping

@@ -12,7 +12,7 @@ from tare.platforms.contract import Shape
 from tare.platforms.qemu.options import QemuOptions
 
 MEMORY = "memory"
-"""The name of the memory in QEMU."""
+"""The id of the memory backend in QEMU."""
 _NODES = "/sys/devices/system/node/online"
 _HELD = re.compile(r"^(HugetlbPages|VmLck|VmRSS):\s+(\d+) kB", re.MULTILINE)
 
@@ -34,12 +34,12 @@ def memory_arguments(options: QemuOptions, shape: Shape) -> tuple[str, ...]:
 
 
 def own_backend(options: QemuOptions) -> bool:
-    """Return whether the memory is other than what QEMU takes by itself."""
+    """Check whether the memory needs a backend other than QEMU's default."""
     return options.hugepages or options.prealloc or options.numa_node is not None
 
 
 async def lacking_node(host: Host, options: QemuOptions) -> tuple[str, str] | None:
-    """Return that a host has no such NUMA node where one is asked for, and what to do."""
+    """Return the problem and what to do if a host lacks the requested NUMA node; None if not."""
     if options.numa_node is None:
         return None
     try:
@@ -55,7 +55,7 @@ async def lacking_node(host: Host, options: QemuOptions) -> tuple[str, str] | No
 
 
 def online_nodes(text: str) -> tuple[int, ...]:
-    """Return the numbers in the kernel's list of nodes (``0-1,3``); raises ValueError."""
+    """Parse the kernel's list of nodes, such as ``0-1,3``; raises ValueError."""
     found: list[int] = []
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
@@ -74,24 +74,24 @@ async def prove_memory(
     touched: bool = False,
     node: int | None = None,
 ) -> Mapping[str, Any]:
-    """Check that a guest's memory is what was asked for.
+    """Check that a guest's memory matches the request.
 
     Args:
         name: The machine's name.
         shape: Its size.
-        host: Where it runs; its kernel reports pages and locks (``/proc/PID/status``), and NUMA
-            (``/proc/PID/numa_maps``), see proc(5).
-        pid: QEMU's process.
-        hugepages: Whether all of it is to be in huge pages.
-        locked: Whether it is to be locked.
-        touched: Whether the host is to have found all of it already.
-        node: The NUMA node that it is to come from.
+        host: The host on which it runs. Its kernel reports pages and locks (``/proc/PID/status``),
+            and NUMA (``/proc/PID/numa_maps``), see proc(5).
+        pid: The id of QEMU's process.
+        hugepages: Whether all of it must be in huge pages.
+        locked: Whether all of it must be locked.
+        touched: Whether the host must have allocated all of it already.
+        node: The NUMA node that must provide it; None: any.
 
     Returns:
-        What is recorded of the machine; empty if nothing was asked for.
+        The verified facts for the machine's record; empty if nothing was requested.
 
     Raises:
-        MachineFault: It is otherwise.
+        MachineFault: The memory differs from the request.
     """
     record: dict[str, Any] = {}
     status = (await host.read(f"/proc/{pid}/status")).decode(errors="replace")
@@ -121,7 +121,7 @@ async def prove_memory(
 
 
 def bound_to(line: str, node: int) -> bool:
-    """Return whether a line of ``numa_maps`` is memory that comes from one node only."""
+    """Check whether a line of ``numa_maps`` describes memory that is bound to one node only."""
     words = line.split()
     return len(words) > 1 and words[1].split(":") in (
         ["bind", str(node)],

@@ -1,12 +1,14 @@
 """Timekeeping of a guest on `microvm` if QEMU emulates its processor.
 
-That mainboard has no timer by which a kernel finds out how fast the processor's counter (TSC) runs:
-its ACPI says that there is none of the old hardware. KVM passes the frequency to guests. TCG does
-not, and its counter is the host's own: so the guest gets the frequency that the host's kernel
-knows. Nor is there a steadier clock to check the counter against: the kernel would compare it with
-its ticks, and then use those (``refined-jiffies``). An emulator that waits for a CPU loses some of
-them. So the kernel is set to trust the counter. If that is wrong, Tare's comparison with the host's
-clock shows it.
+That machine type has no timer with which a kernel can measure the frequency of the processor's
+counter (TSC): its ACPI reports that the old hardware is missing. KVM passes the frequency to
+guests, but TCG does not. TCG's counter is the host's own, so the guest gets the frequency that the
+host's kernel knows.
+
+There is also no steadier clock to check the counter against. The kernel would compare it with its
+ticks, and then use those (``refined-jiffies``). An emulator that waits for a CPU loses some of the
+ticks. So the kernel is set to trust the counter. If that is wrong, Tare's comparison with the
+host's clock shows it.
 """
 
 from __future__ import annotations
@@ -23,15 +25,15 @@ _MHZ = re.compile(rb"^cpu MHz\s*:\s*(\d+)\.(\d{3})$", re.MULTILINE)
 
 
 def needs_frequency(options: QemuOptions) -> bool:
-    """Return whether the guest needs the frequency of its counter."""
+    """Check whether Tare must give the guest the frequency of its counter."""
     return options.machine == MICROVM and options.accelerator == "tcg"
 
 
 async def counter_khz(host: Host) -> int | None:
     """Return the frequency of the host's counter, in kHz; None if its kernel does not show it.
 
-    ``/proc/cpuinfo`` has the counter's frequency where nothing scales that of the processor, and
-    that of the moment elsewhere (arch/x86/kernel/cpu/proc.c).
+    ``/proc/cpuinfo`` shows the counter's frequency if the processor's frequency is not scaled, and
+    otherwise the processor's present frequency (arch/x86/kernel/cpu/proc.c).
     """
     if await host.exists(_SCALED):
         return None
@@ -51,10 +53,10 @@ async def lacking_frequency(host: Host, options: QemuOptions) -> tuple[str, str]
 
 
 async def frequency_words(host: Host, options: QemuOptions) -> tuple[str, ...]:
-    """Return the guest kernel's arguments for its counter; none if it finds out itself.
+    """Return the guest kernel's arguments for its counter; empty if it needs none.
 
     Raises:
-        MachineFault: The host does not report it.
+        MachineFault: The host does not report the frequency.
     """
     if not needs_frequency(options):
         return ()

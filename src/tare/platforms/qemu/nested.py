@@ -1,9 +1,9 @@
-"""A machine in a machine: an outer guest of KVM runs QEMU, whose guest is measured.
+"""A machine in a machine: an outer KVM guest runs QEMU, whose guest is measured.
 
-The outer machine boots the same kernel as the inner one. Its initramfs holds KVM's modules, this
+The outer machine boots the same kernel as the inner one. Its initramfs contains KVM's modules, this
 computer's QEMU with its libraries and firmware, and the image of the inner machine. Its first
-program starts QEMU and becomes it. The inner machine's agent speaks through a port of the inner
-QEMU, which is a port of the outer machine, so that Tare reaches it like any other agent.
+program starts QEMU and becomes QEMU. The inner machine's agent uses a port of the inner QEMU, which
+is connected to a port of the outer machine. So Tare reaches it like any other agent.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tare.platforms.qemu.options import QemuOptions
 from tare.programs import QEMU
 
 FORMAT = 1
-"""Raised whenever the same inputs are to give other bytes, so that old images are not reused."""
+"""Increase it if the same inputs are to give other bytes, so that old images are not reused."""
 NEEDS = frozenset({"virtio", "outer"})
 """The modules of the outer machine's kernel, as `tare.images.modules` names them."""
 OUTER_MEMORY = 512 << 20
-"""Bytes that the outer machine has in addition to the inner one's: its initramfs, and QEMU."""
+"""Bytes that the outer machine has in addition to the inner one's, for its initramfs and QEMU."""
 FIRMWARE = ("bios-256k.bin", "linuxboot_dma.bin", "kvmvapic.bin")
 PROGRAMS = ("sh", "mount", "insmod", "sleep")
 SETTINGS = tuple(f"/sys/module/{module}/parameters/nested" for module in ("kvm_amd", "kvm_intel"))
@@ -40,7 +40,7 @@ _LIBRARY = re.compile(r"(?:=>\s+)?(/\S+)\s+\(0x")
 
 
 async def lacking_nesting(host: Host, options: QemuOptions) -> tuple[str, str] | None:
-    """Return why KVM on a host cannot run a machine in a machine, and what to do about it.
+    """Return why KVM on a host cannot run nested machines, and what to do; None if it can.
 
     Args:
         host: The host.
@@ -78,7 +78,7 @@ def outer_arguments(outer: Sequence[str], inner: Sequence[str], shape: Shape) ->
 
     Args:
         outer: The arguments of every guest's kernel; those for the agent are left out.
-        inner: All of the inner kernel's. The outer kernel passes them to its first program.
+        inner: All arguments of the inner kernel, which the outer one passes to its first program.
         shape: The size of the inner machine.
     """
     own = [word for word in outer if not word.startswith("tare.")]
@@ -132,7 +132,7 @@ async def outer_image(
 
 
 def _build(outer: GuestImage, inner: GuestImage, parts: dict[str, Path], draft: Path) -> None:
-    # The kernel unpacks archives one after another; a later /init takes the place of the agent.
+    # The kernel unpacks concatenated archives in order; this later /init replaces the agent's.
     added = cpio.archive(
         [
             cpio.file("init", _init(), executable=True),
@@ -150,7 +150,7 @@ def _init() -> bytes:
 
 
 async def _system(builder: Host) -> dict[str, Path]:
-    """Return the files of the outer machine by their paths there."""
+    """Map the outer machine's files: the path in that machine to the file on this computer."""
     found: dict[str, Path] = {}
     qemu = await find_program(builder, QEMU)
     if qemu is None:

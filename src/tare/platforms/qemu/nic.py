@@ -1,4 +1,4 @@
-"""The network card of a QEMU machine, and what carries its packets on the host."""
+"""The network card of a QEMU machine, and the path of its packets on the host."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ MODELS: Mapping[str, str] = {
 }
 """QEMU's names of the cards."""
 TAP_DESCRIPTOR = 9
-"""By which QEMU gets a macvtap, whose device it may not open itself; shells know no greater one."""
+"""The descriptor of a macvtap, whose device QEMU may not open itself; shells allow up to 9."""
 OFFLOADS = (
     "csum", "gso", "guest_csum", "guest_tso4", "guest_tso6", "guest_ecn", "guest_ufo",
     "host_tso4", "host_tso6", "host_ecn", "host_ufo",
 )  # fmt: skip
-"""What a virtio card can leave to the other side, by QEMU's names."""
+"""The work that a virtio card can leave to the other side, by QEMU's names."""
 
 
 def device(options: QemuOptions, link: Link | None) -> str:
-    """Return what QEMU's ``-device`` takes of the card."""
+    """Return the argument of QEMU's ``-device`` for the card."""
     if link is not None and link.function is not None:
         return f"vfio-pci,host={link.function.address},rombar=0"
     if options.machine == MICROVM:
@@ -51,10 +51,10 @@ def device(options: QemuOptions, link: Link | None) -> str:
     else:
         words = [MODELS[options.card], "netdev=net", "romfile="]
     if link is not None:
-        # By itself QEMU gives every guest the same address, and a bridge then loses their packets.
+        # By default QEMU gives every guest the same address, and a bridge then loses their packets.
         words.append(f"mac={link.mac}")
     if options.nic_queues > 1:
-        # A vector for each queue in each direction, and two of the card's own (virtio, 5.1.4).
+        # One vector for each queue and direction, and two for the card itself (virtio, 5.1.4).
         vectors = "" if options.machine == MICROVM else f",vectors={2 * options.nic_queues + 2}"
         words.append(f"mq=on{vectors}")
     if not options.nic_offloads:
@@ -63,12 +63,12 @@ def device(options: QemuOptions, link: Link | None) -> str:
 
 
 def netdev(options: QemuOptions, link: Link | None, vhost: bool) -> str:
-    """Return what QEMU's ``-netdev`` takes.
+    """Return the argument of QEMU's ``-netdev``.
 
     Args:
         options: The machine's options.
-        link: What the card is connected to; None: a port with nothing behind it.
-        vhost: Whether the host's kernel carries the packets, and not QEMU.
+        link: The card's connection; None: a port with nothing behind it.
+        vhost: Whether the host's kernel carries the packets instead of QEMU.
     """
     if link is None:
         return "hubport,id=net,hubid=0"
@@ -78,7 +78,7 @@ def netdev(options: QemuOptions, link: Link | None, vhost: bool) -> str:
             for port, here in link.forwards.items()
             for kind in ("tcp", "udp")
         )
-        # restrict: the guest reaches nothing by itself, neither the host nor what is behind it.
+        # restrict: the guest reaches neither the host nor any network behind it.
         return f"user,id=net,restrict=on{ports}"
     if link.way == "macvtap":
         tap = f"fd={TAP_DESCRIPTOR}"
@@ -89,7 +89,7 @@ def netdev(options: QemuOptions, link: Link | None, vhost: bool) -> str:
 
 
 def around(link: Link | None) -> list[str]:
-    """Return what comes before QEMU's command so that it finds the interface of its card."""
+    """Return the command prefix with which QEMU finds the interface of its card; often empty."""
     if link is None:
         return []
     if link.device:
@@ -99,14 +99,14 @@ def around(link: Link | None) -> list[str]:
 
 
 async def uses_vhost(host: Host, options: QemuOptions, way: str) -> bool:
-    """Return whether the host's kernel carries the packets: by default wherever it can."""
+    """Check whether the host's kernel carries the packets; by default it does if it can."""
     if way not in ("tap", "macvtap") or options.card != "virtio" or options.vhost == "off":
         return False
     return options.vhost == "on" or await host.exists(VHOST)
 
 
 async def lacking_vhost(host: Host, options: QemuOptions) -> tuple[str, str] | None:
-    """Return that a host has no vhost where it is asked for, and what to do about it."""
+    """Return the problem and what to do if a host lacks a requested vhost; None if not."""
     asked = {"vhost: on": options.vhost == "on", "vhost-cpus": options.vhost_cpus is not None}
     for option in filter(asked.get, asked):
         if not await host.exists(VHOST):
@@ -115,9 +115,9 @@ async def lacking_vhost(host: Host, options: QemuOptions) -> tuple[str, str] | N
 
 
 async def lacking_way(host: Host, options: QemuOptions) -> tuple[str, str] | None:
-    """Return that a host has no way to a network that is asked for, and what to do about it."""
+    """Return the problem and what to do if a host lacks the requested network way; None if not."""
     if options.network == "macvtap":
-        # In a network of its own, which ends with it.
+        # The trial runs in a separate network namespace, which ends with it.
         done = await host.run(["unshare", "--net", "sh", "-c", _MACVTAP], timeout_s=_TRY_S)
         if not done.ok:
             reason = plain_line(done.words(), 200)
@@ -130,7 +130,7 @@ async def lacking_way(host: Host, options: QemuOptions) -> tuple[str, str] | Non
 
 
 def record(options: QemuOptions, vhost: bool, link: Link) -> dict[str, Any]:
-    """Return which card was used, for the run's record."""
+    """Return the facts about the card for the run's record."""
     if link.function is not None:
         own = link.function
         return {
@@ -149,12 +149,12 @@ def record(options: QemuOptions, vhost: bool, link: Link) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TakenFunction:
-    """A virtual function that is a machine's.
+    """A virtual function that one machine uses.
 
     Args:
-        link: The machine's connection by it.
-        own: What is to belong to QEMU's user: the file of its IOMMU group.
-        devices: The other files that this user opens.
+        link: The machine's connection through it.
+        own: Files that QEMU's user must own: that of the function's IOMMU group.
+        devices: Other device files that this user opens.
     """
 
     link: Link | None = None
@@ -165,10 +165,10 @@ class TakenFunction:
 async def take_function(
     context: Context, held: AsyncExitStack, spec: MachineSpec, options: QemuOptions
 ) -> TakenFunction:
-    """Take a virtual function for a machine where its way is one, until ``held`` is closed.
+    """Take a virtual function if that is the machine's network way, until ``held`` is closed.
 
     Raises:
-        MachineFault: There are no free ones, or one does not let itself be taken.
+        MachineFault: No function is free, or one cannot be bound.
     """
     if spec.network is None or spec.way != "sriov":
         return TakenFunction()
@@ -182,7 +182,7 @@ async def take_function(
 async def link_of(
     spec: MachineSpec, options: QemuOptions, user: int | None, taken: TakenFunction
 ) -> Link | None:
-    """Return how a machine that ``user`` runs is connected; raises MachineFault."""
+    """Return the connection of a machine that the user id ``user`` runs; raises MachineFault."""
     if spec.network is None or taken.link is not None:
         return taken.link
     if spec.way == "user":

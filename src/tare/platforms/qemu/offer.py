@@ -1,8 +1,8 @@
 """The offer of a host's QEMU: version, accelerators, machine types, devices and processors.
 
-Distributions build QEMU with different parts and under different names, so Tare asks it. It asks
-the monitor, whose commands are stable across versions; the output of the ``help`` options is for
-people, and changes. The answer is cached until the program changes.
+Distributions build QEMU with different parts and under different names, so Tare asks QEMU itself.
+It uses the monitor, whose commands are stable across versions. The output of the ``help`` options
+is meant for people, and changes. The answer is cached until the program changes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DEVICES = (
 _GREETING = "QEMU emulator version"
 _QUIET = ("-nodefaults", "-no-user-config", "-display", "none", "-S", "-qmp", "stdio")
 _ANSWER_S = 120.0
-"""On a busy emulated host, QEMU itself takes many seconds to start."""
+"""Seconds to wait: on a busy emulated host, QEMU itself takes many seconds to start."""
 
 
 class Offer(BaseModel):
@@ -49,10 +49,10 @@ class Offer(BaseModel):
     Args:
         version: Its version, such as ``7.2.22``.
         accelerators: Those of ``tcg`` and ``kvm`` that it was built with.
-        models: The names of processor models that ``-cpu`` takes.
-        machines: The names of machine types that ``-machine`` takes.
+        models: The names of processor models for ``-cpu``.
+        machines: The names of machine types for ``-machine``.
         devices: Those of :data:`DEVICES` that it was built with.
-        program: How it is called on its host.
+        program: The program's name on its host.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -66,16 +66,16 @@ class Offer(BaseModel):
 
 
 async def offer_of(host: Host, cache: Path, accelerator: str | None = None) -> Offer:
-    """Return what the host's QEMU offers; it is started once for that, without a machine.
+    """Return the offer of the host's QEMU; this starts QEMU once, without a machine.
 
     Args:
         host: The host that has QEMU.
-        cache: Where answers are kept.
+        cache: The directory of the cache.
         accelerator: If the host has several QEMUs, take the first with this accelerator.
 
     Raises:
         InputError: There is no QEMU, or it does not run.
-        MachineFault: It did not answer in time; or the host cannot be reached.
+        MachineFault: It did not answer in time, or the host cannot be reached.
     """
     try:
         usual = await _offer_of(host, cache, PROGRAM)
@@ -90,7 +90,7 @@ async def offer_of(host: Host, cache: Path, accelerator: str | None = None) -> O
 
 
 async def _other_offer(host: Host, cache: Path) -> Offer | None:
-    """Return the offer of a QEMU that has another name, such as Proxmox's and RHEL's."""
+    """Return the offer of a QEMU with another name, such as those of Proxmox and RHEL."""
     try:
         program = await find_program(host, QEMU, QEMU.names[1:])
         return None if program is None else await _offer_of(host, cache, program)
@@ -112,12 +112,12 @@ async def _offer_of(host: Host, cache: Path, program: str) -> Offer:
 
 
 async def _identity(host: Host, program: str) -> dict[str, str]:
-    """Return what distinguishes one QEMU from another, also behind the same wrapper.
+    """Return facts that distinguish one QEMU from another, even behind the same wrapper.
 
     Any change of the program gives its file another time of change (ctime), which no program can
-    set. Reading that takes 3 ms; a digest of the file takes 70 ms, for each arm and twice.
+    set. To read it takes 3 ms. A digest of the file would take 70 ms, twice for each arm.
     """
-    # The time of change with its nanoseconds; BusyBox shows whole seconds.
+    # The time of change with nanoseconds; BusyBox shows whole seconds.
     script = f'stat -L -c "%d %i %s %z" "$(command -v {shlex.quote(program)})"'
     stated = asyncio.ensure_future(host.run(["sh", "-c", script], timeout_s=_ANSWER_S))
     try:
@@ -126,10 +126,10 @@ async def _identity(host: Host, program: str) -> dict[str, str]:
         hint = await install_command_for(host, QEMU)
         raise InputError(f"{PROGRAM} is not installed", hint) from error
     finally:
-        # Also after an error, so that no command is left running.
+        # Wait even after an error, so that no command is left running.
         file = await stated
     version = shown.stdout.decode(errors="replace")
-    # There are other programs named kvm.
+    # Other programs are also named kvm.
     if not shown.ok or (program != PROGRAM and not version.startswith(_GREETING)):
         raise await _broken(host, program, shown)
     named = {} if program == PROGRAM else {"program": program}
@@ -137,7 +137,7 @@ async def _identity(host: Host, program: str) -> dict[str, str]:
 
 
 async def _asked(host: Host, program: str) -> Offer:
-    # A list of all accelerators would make QEMU load every module, those of another build too.
+    # A list of all accelerators would make QEMU load every module, even those of another build.
     orders: dict[str, dict[str, Any]] = {
         "greeting": {"execute": "qmp_capabilities"},
         _MODELS: {"execute": "query-cpu-definitions"},
@@ -160,7 +160,7 @@ def _is_type(name: str) -> dict[str, Any]:
 
 
 def _parse_answers(text: bytes) -> Offer:
-    """Read the offer from a monitor's answers, one object a line (QEMU's docs/interop/qmp-spec)."""
+    """Parse a monitor's answers, one JSON object per line (QEMU's docs/interop/qmp-spec)."""
     objects: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
     greeting, *answers = objects
     returned = {each.get("id"): each["return"] for each in answers if "return" in each}

@@ -179,12 +179,12 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
 
     @property
     def wanted_devices(self) -> str:
-        """The device models asked for."""
+        """The requested device models."""
         return self.devices
 
     @property
     def wanted_network(self) -> str:
-        """The way to a network asked for."""
+        """The requested network way."""
         return self.network
 
     @model_validator(mode="after")
@@ -255,7 +255,7 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
             )
 
     def _is_a_function(self) -> None:
-        """Raise ValueError unless all that is asked for can be had with a virtual function."""
+        """Raise ValueError if an option cannot be combined with a virtual function."""
         if self.switch != "routed":
             raise ValueError(
                 "`network: sriov` needs `switch: routed`: a card hands a function what is for its "
@@ -275,22 +275,22 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
 
     @property
     def locks_memory(self) -> bool:
-        """Whether QEMU locks the guest's memory: a function reads and writes all of it itself."""
+        """Whether QEMU locks the guest's memory; a virtual function accesses all of it directly."""
         return self.mlock or self.network == "sriov"
 
     @property
     def host_cpus(self) -> Mapping[str, tuple[int, ...]]:
-        """The CPUs of the host that options name by their numbers, by the option."""
+        """Host CPUs that options list by number, by the name of the option."""
         return listed_cpus(**self._thread_cpus)
 
     @property
     def unpinned_cpu_options(self) -> tuple[str, ...]:
-        """The options that ask for CPUs of the host which no pinned vCPU of the machine has."""
+        """The options that ask for host CPUs on which no pinned vCPU of the machine runs."""
         return other_cpus(**self._thread_cpus)
 
     @property
     def _thread_cpus(self) -> Mapping[str, str | tuple[int, ...] | None]:
-        """Where threads of the host run that work for the machine, by the option."""
+        """The CPUs for the host's threads that work for the machine, by the name of the option."""
         return {
             "emulator_cpus": self.emulator_cpus,
             "iothread_cpus": self.iothread_cpus,
@@ -299,12 +299,12 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
 
     @property
     def emulator_words(self) -> str:
-        """Where QEMU's other threads run, in words."""
+        """The CPUs of QEMU's other threads, in words."""
         return cpus_in_words(self.emulator_cpus)
 
     @property
     def processor_words(self) -> tuple[str, ...]:
-        """What was chosen about the processor, as reports say it."""
+        """The reports' phrases for processor options that differ from the defaults."""
         chosen = {
             f"CPU {self.cpu}": self.cpu is not None,
             f"CPU features {' '.join(self.cpu_features)}": bool(self.cpu_features),
@@ -318,7 +318,7 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
 
     @property
     def memory_words(self) -> tuple[tuple[bool, str], ...]:
-        """The kinds of memory: whether each is used, and its words in reports."""
+        """The memory options: whether each is used, and the reports' phrase for it."""
         size = "" if self.hugepage_size is None else f" of {format_size(self.hugepage_size)}"
         return (
             (self.hugepages, f"huge pages{size}"),
@@ -330,7 +330,7 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
 
     @property
     def nic_words(self) -> tuple[tuple[bool, str], ...]:
-        """What was chosen about the network card: whether it was, and how reports say it."""
+        """The network card's options: whether each is used, and the reports' phrase for it."""
         return (
             (self.network == "macvtap", self.network),
             (self.network == "sriov", "a virtual function"),
@@ -366,7 +366,7 @@ class QemuOptions(DiskOptions, GuestKernelOptions, SwitchedOptions, LinuxOptions
             return frozenset({"virtio-mmio"}) | self.bus_needs
         if self.devices == "paravirtual":
             return frozenset({"virtio", self.card}) | self.bus_needs
-        # The toolbox is on this one, whatever the disk is on.
+        # The toolbox uses this bus, whatever the disk's bus is.
         board = "ahci" if self.machine == "q35" else "ide"
         return frozenset({self.card, board}) | self.bus_needs
 

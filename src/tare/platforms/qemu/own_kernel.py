@@ -1,4 +1,4 @@
-"""A trial of whether a host's own kernel boots as a guest there."""
+"""Test whether a host's own kernel boots as a guest there."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tare.platforms.qemu import kvm_trial as probe
 from tare.platforms.qemu.options import QemuOptions
 
 TCG_DEADLINES_S: Mapping[probe.Depth, float] = MappingProxyType({"real": 30.0, "virtual": 30.0})
-"""How long a guest that tries the host's kernel may take where QEMU emulates the processor; a
-kernel of a distribution needs 3 to 6 s there."""
+"""How long a guest that tries the host's kernel may take if QEMU emulates the processor, in
+seconds; a distribution's kernel takes 3 to 6 s there."""
 
 Boot = Callable[[Prepared, float], Awaitable[probe.TrialResult]]
-"""Boots what was prepared once, within so many seconds."""
+"""Boots the prepared image once; the second argument is the deadline in seconds."""
 
 
 async def guest_kernels(
@@ -43,7 +43,7 @@ async def guest_kernels(
     """
     depth = await probe.depth_of(context.host, context.host_agent)
     # An emulated host is a lab, whose own kernel is the generic one. A study that names a release
-    # compares releases, and boots that release's kernel.
+    # compares releases, so it boots that release's kernel.
     if depth == "emulated" or context.release is not None:
         return GuestKernels()
     own = replace(context, kernel=HOST)

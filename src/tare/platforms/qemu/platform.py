@@ -1,4 +1,4 @@
-"""QEMU on a host: KVM where a guest really boots, or TCG, which emulates the processor."""
+"""QEMU on a host: KVM if a guest really boots there, or TCG, which emulates the processor."""
 
 from __future__ import annotations
 
@@ -60,10 +60,11 @@ if TYPE_CHECKING:
     from tare.platforms.contract import Machine
 
 MAX_VCPUS = 255
-"""What 8-bit APIC identifiers allow; more would need an emulated IOMMU."""
+"""The limit of 8-bit APIC identifiers; more would need an emulated IOMMU."""
 
 MIN_MEMORY = 96 << 20
-"""The least with which the real-time image boots to the agent's hello; `tare help images`."""
+"""The least memory in bytes with which the real-time image boots to the agent's hello (`tare help
+images`)."""
 
 _PROBE_SHAPE = Shape(vcpus=1, memory=256 << 20)
 _WAYS = NetworkWays(
@@ -108,7 +109,7 @@ class Qemu(Platform[QemuOptions]):
         return ", ".join(parts)
 
     def stated(self, options: QemuOptions) -> Statement:
-        """Return what guests offer; nothing is tried for it."""
+        """Return what guests offer, without testing anything on this host."""
         kvm = options.accelerator == "kvm"
         notes = [
             "Kernels start at their fixed address, without address-space randomisation (KASLR)."
@@ -147,14 +148,14 @@ class Qemu(Platform[QemuOptions]):
         )
 
     def writes(self, options: QemuOptions) -> tuple[Write, ...]:
-        """Return what QEMU's guests make on their host."""
+        """Return the objects that QEMU's guests create on their host."""
         kept = backing_writes(options.disk_format, options.disk_volume_group)
         started = replace(PROCESS, call=f"{PROGRAM} -name tare-… as a separate user")
         functions = (FUNCTION_WRITE,) if options.network == "sriov" else ()
         return (FOLDER, started, GROUPS, SETTINGS, *kept, *NETWORK, *functions)
 
     def host_access(self, options: QemuOptions) -> tuple[HostAccess, ...]:
-        """Return the arguments that reach the host, and that QEMU is not to be confined."""
+        """Return the arguments that reach the host, and an entry if QEMU is not confined."""
         found = passed_on(options.extra_args)
         if options.confined:
             return found
@@ -162,7 +163,7 @@ class Qemu(Platform[QemuOptions]):
         return (*found, HostAccess("confined", "false", effect))
 
     async def check(self, context: Context, options: QemuOptions) -> Verdict:
-        """Find out whether guests can be started; with KVM a guest is booted once."""
+        """Find out whether guests can be started; with KVM, boot one once."""
         versions: dict[str, str] = {}
         knobs: frozenset[str] = frozenset()
         missing: dict[str, str] = {}
@@ -177,7 +178,7 @@ class Qemu(Platform[QemuOptions]):
             return Verdict(usable, reason, hint, emulated, versions, can, lasting, runs_as=runs_as)
 
         def refused(error: TareError, reason: str) -> Verdict:
-            # What a host did not answer in time, it may answer when it is asked again.
+            # A host that did not answer in time may answer when it is asked again.
             return verdict(False, reason, error.hint, lasting=isinstance(error, InputError))
 
         try:
@@ -223,12 +224,12 @@ class Qemu(Platform[QemuOptions]):
     async def prepare(
         self, context: Context, options: QemuOptions, shape: Shape, realtime: bool
     ) -> Prepared:
-        """Build or find the image.
+        """Find the image in the cache, or build it.
 
         Raises:
             InputError: There is no such kernel, or it lacks what the devices need; or the shape
-                cannot be had with the options; or there is no QEMU.
-            MachineFault: The host does not take the image.
+                is impossible with the options; or there is no QEMU.
+            MachineFault: The image cannot be copied to the host.
         """
         await require_whole_pages(context.host, options, shape)
         image = await image_for(context, _kernel(context, realtime), options.needs, shape)
@@ -244,7 +245,7 @@ class Qemu(Platform[QemuOptions]):
                 runs_on=context.host,
             )
             image = await nested.outer_image(context.builder, outer, image, context.cache)
-        # Machines that start at the same moment should not have to wait for it.
+        # Copy it now, so that machines that start at the same moment need not wait for it.
         await _at_host(context.host, image)
         offer = await offer_of(context.host, context.cache, options.accelerator)
         return prepared_by(image, image=image, notes=image.notes, program=offer.program)
@@ -255,7 +256,7 @@ class Qemu(Platform[QemuOptions]):
         """Start a guest; its vCPUs are pinned before its first instruction.
 
         Raises:
-            MachineFault: QEMU ended, with its own words; or it cannot be steered.
+            MachineFault: QEMU ended, with its own message; or its monitor cannot be used.
         """
         image, program = prepared.extra["image"], prepared.extra["program"]
         return await launch(context, options, image, spec, program=program)
@@ -280,10 +281,11 @@ class Qemu(Platform[QemuOptions]):
     async def _boots(
         self, context: Context, options: QemuOptions, offer: Offer, depth: probe.Depth
     ) -> probe.TrialResult:
-        """Boot a guest under KVM, or recall what came of it.
+        """Boot a guest under KVM, or return the cached result.
 
-        Where the study names no kernel, any that boots will do: the host's own first, which needs
-        no packages. It is the general one in the lab, whose labs boot the real-time one anyway.
+        If the study names no kernel, any that boots will do. The host's own, which needs no
+        packages, is tried first. Not in a lab, whose own kernel is the general one: machines there
+        boot the real-time kernel anyway.
         """
         # Whether KVM runs a guest at all does not depend on the other options.
         plain = QemuOptions(accelerator="kvm", cpu=options.cpu)
@@ -300,7 +302,7 @@ class Qemu(Platform[QemuOptions]):
             answer = await self._boots_prepared(tried, plain, prepared, offer, depth)
             if answer.usable or kernel != HOST:
                 return answer
-            # It may be this kernel that does not boot as a guest, and not KVM that runs none.
+            # The cause may be this kernel, which does not boot as a guest, rather than KVM.
             refusal = answer
         return refusal or probe.TrialResult(False, "no guest could be booted to try KVM")
 
@@ -321,7 +323,7 @@ class Qemu(Platform[QemuOptions]):
 
         facts = trial_facts(offer.version, prepared, plain)
         answer = await kvm_memory.known_or_booted(context.cache, context.host, depth, facts, boot)
-        # A kernel without its modules, for example, may be the cause.
+        # The notes may show the cause, such as a kernel without its modules.
         notes = " ".join(prepared.extra["notes"])
         if answer.usable or not notes:
             return answer
@@ -331,7 +333,7 @@ class Qemu(Platform[QemuOptions]):
 async def _taken(
     context: Context, options: QemuOptions, program: str, depth: probe.Depth = "real"
 ) -> probe.TrialResult:
-    """Find out whether QEMU takes the options, with no more rights than a machine's QEMU has."""
+    """Find out whether QEMU accepts the options, with the same rights as a machine's QEMU."""
     devices = [KVM] if options.accelerator == "kvm" else []
     confined = await confinement(
         context.host, options, own=[], files=[], devices=devices, program=program
@@ -376,7 +378,7 @@ async def _boot_once(
             speaker="its console",
         )
         ran = (await machine.host_cost())["vcpu_cpu_s"]
-        # A guest that boots needs no more than a quarter of them.
+        # A guest that boots needs no more than a quarter of the deadline.
         if ran > deadline_s / 3:
             return late
         busy = f"{late.reason}; the host was busy: the guest ran for {ran:.1f} s of them"
@@ -413,11 +415,11 @@ async def launch(
         options: The machine's options.
         image: The image that it boots.
         spec: Name, shape, pinning and folder.
-        append: The kernel command line, where it is to differ from the usual one.
-        program: The QEMU that is to run it.
+        append: The kernel command line, if it differs from the usual one.
+        program: The name of the QEMU to run.
 
     Raises:
-        MachineFault: QEMU ended, with its own words; or it cannot be steered.
+        MachineFault: QEMU ended, with its own message; or its monitor cannot be used.
     """
     sockets = spec.workdir
     if not fits_socket(sockets):
@@ -482,7 +484,7 @@ async def launch(
 
 
 async def _at_host(host: Host, image: GuestImage) -> GuestImage:
-    """Return the image with the files that QEMU reads where the host has them."""
+    """Copy the files that QEMU reads to the host, and return the image with their paths there."""
     return replace(
         image,
         boot_kernel=await copy_to_host(host, image.boot_kernel),
@@ -495,6 +497,6 @@ def _kernel(context: Context, realtime: bool) -> str:
 
 
 def _needs_trial(options: QemuOptions) -> bool:
-    """Return whether QEMU has to be asked if it takes the options of an emulated processor."""
+    """Check whether QEMU must be tried, to see if it accepts the options with TCG."""
     asked = (options.cpu, options.cpu_features, options.mlock, options.extra_args)
     return any(asked) or options.machine == MICROVM

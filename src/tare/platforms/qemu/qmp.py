@@ -1,4 +1,4 @@
-"""QEMU's monitor, spoken to over a host's streams."""
+"""A client of QEMU's monitor (QMP) over a host's streams."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tare.errors import MachineFault
 from tare.platforms.linux.sockets import Streams
 
 _ANSWER_S = 60.0
-"""Where QEMU itself runs on emulated CPUs that are all busy, an answer may take more than 10 s. One
-that has ended is noticed at once, by the end of its stream."""
+"""Seconds to wait. If QEMU itself runs on emulated CPUs that are all busy, an answer may take more
+than 10 s. If QEMU ends, this is noticed at once, because its stream ends."""
 
 _EVENTS = ("SHUTDOWN", "GUEST_PANICKED", "BLOCK_IO_ERROR", "STOP", "RESUME")
 
@@ -41,19 +41,19 @@ class Monitor:
         self._listener = EventListener(names=_EVENTS)
         self._client.register_listener(self._listener)
         self.ended_by = ""
-        """Why the guest ended, in QEMU's word (``guest-reset``, ``guest-shutdown``, …)."""
+        """Why the guest ended, as QEMU's keyword (``guest-reset``, ``guest-shutdown``, …)."""
         self.no_space = asyncio.Event()
-        """Set once the host had no room for something that the guest wrote to its disk."""
+        """Set as soon as the host had no room for something that the guest wrote to its disk."""
         self.paused = False
-        """Whether the guest was stopped since and does not run again: by somebody, or by an I/O
-        error, while QEMU's process keeps running."""
+        """Whether the guest is paused at present, by a user or by an I/O error, while QEMU's
+        process keeps running."""
         self._watch: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Greet QEMU and agree on capabilities.
 
         Raises:
-            MachineFault: It does not speak as a monitor should, or is gone.
+            MachineFault: QEMU's answer is not a monitor's, or QEMU has ended.
         """
         try:
             async with asyncio.timeout(_ANSWER_S):
@@ -66,7 +66,7 @@ class Monitor:
         """Run a command and return its result.
 
         Raises:
-            MachineFault: QEMU refused, did not answer, or is gone.
+            MachineFault: QEMU refused, did not answer, or has ended.
         """
         try:
             async with asyncio.timeout(_ANSWER_S):
@@ -82,10 +82,10 @@ class Monitor:
         )
 
     async def close(self) -> None:
-        """Let go of the monitor; nothing happens if QEMU is gone already."""
+        """Close the connection to the monitor, even if QEMU has ended already."""
         if self._watch is not None:
             self._watch.cancel()
-        # The end of the stream is an error to the client, and expected here.
+        # The client reports the end of the stream as an error, which is expected here.
         with contextlib.suppress(QMPError, OSError, EOFError, TimeoutError):
             async with asyncio.timeout(1.0):
                 await self._client.disconnect()

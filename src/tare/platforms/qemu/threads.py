@@ -1,4 +1,4 @@
-"""The CPUs of QEMU's threads other than its vCPUs, and the proof of them."""
+"""The CPUs of QEMU's threads other than its vCPUs, and the proof that they run there."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def emulator_cpus(
     option: str = "emulator-cpus",
     housekeeping: Sequence[int] = (),
 ) -> tuple[int, ...]:
-    """Return the CPUs for all threads of QEMU but its vCPUs; empty for any.
+    """Return the CPUs for all threads of QEMU except its vCPUs; empty for any.
 
     Args:
-        chosen: ``any``, ``same``, ``other``, or CPUs.
-        own: The CPUs that the machine's vCPUs are pinned to; empty when they are not.
+        chosen: ``any``, ``same``, ``other``, or CPU numbers.
+        own: The CPUs to which the machine's vCPUs are pinned; empty if they are not.
         online: The host's CPUs.
-        option: What chose so, for messages.
+        option: The option with this choice, for messages.
         housekeeping: The CPUs that the user reserves for other threads; empty: all others.
 
     Raises:
-        MachineFault: The host has no such CPU.
+        MachineFault: The host has no such CPU, or no CPU is left for ``other``.
     """
     if not isinstance(chosen, str):
         if missing := [cpu for cpu in chosen if cpu not in online]:
@@ -53,19 +53,19 @@ def emulator_cpus(
 async def place_disk_thread(
     host: Host, name: str, monitor: Monitor, cpus: Sequence[int]
 ) -> Mapping[int, list[int]]:
-    """Bind the thread that QEMU has for a disk to some CPUs.
+    """Bind QEMU's thread for a disk to some CPUs.
 
     Args:
-        host: The host that it runs on.
+        host: The host on which it runs.
         name: The machine's name.
         monitor: QEMU's monitor, which reports the thread's id.
-        cpus: The CPUs.
+        cpus: The CPU numbers.
 
     Returns:
-        The thread's id, and the CPUs on which the kernel lets it run.
+        The thread's id, with the CPUs on which the kernel lets it run.
 
     Raises:
-        MachineFault: It may run elsewhere.
+        MachineFault: The kernel lets it run on other CPUs.
     """
     thread = int((await monitor.execute("query-iothreads"))[0]["thread-id"])
     return {thread: await _bind(host, f"{name}: the disk's thread", thread, cpus)}
@@ -77,16 +77,16 @@ async def place_vhost_threads(
     """Bind the threads that carry a machine's packets (vhost-net) to some CPUs.
 
     Args:
-        host: The host that it runs on.
+        host: The host on which it runs.
         name: The machine's name.
-        pid: QEMU's process.
-        cpus: The CPUs.
+        pid: The id of QEMU's process.
+        cpus: The CPU numbers.
 
     Returns:
-        The threads' ids, and the CPUs on which the kernel lets them run.
+        The threads' ids, each with the CPUs on which the kernel lets it run.
 
     Raises:
-        MachineFault: There are none, or one may run elsewhere.
+        MachineFault: There are no such threads, or the kernel lets one run on other CPUs.
     """
     threads, wanted = await vhost_threads(host, pid), f"vhost-{pid}"
     if not threads:
@@ -101,7 +101,7 @@ async def _bind(host: Host, what: str, thread: int, cpus: Sequence[int]) -> list
     """Bind a thread to CPUs; return those on which the kernel lets it run.
 
     Raises:
-        MachineFault: It may run elsewhere.
+        MachineFault: The kernel lets it run on other CPUs.
     """
     words = ",".join(map(str, cpus))
     done = await host.run(["taskset", "-pc", words, str(thread)], timeout_s=30)
@@ -117,20 +117,20 @@ async def _bind(host: Host, what: str, thread: int, cpus: Sequence[int]) -> list
 async def prove_placement(
     host: Host, name: str, pid: int, vcpus: Sequence[int], cpus: Sequence[int]
 ) -> Mapping[str, Any]:
-    """Read back the CPUs of the threads of a QEMU that are not vCPUs.
+    """Read back the CPUs of QEMU's threads that are not vCPUs.
 
     Args:
-        host: The host that it runs on.
+        host: The host on which it runs.
         name: The machine's name.
-        pid: QEMU's process.
-        vcpus: The threads of its vCPUs.
-        cpus: Where the others are to run; empty for anywhere.
+        pid: The id of QEMU's process.
+        vcpus: The threads to leave out: its vCPUs, and others with their own CPUs.
+        cpus: The CPUs on which the others must run; empty: any.
 
     Returns:
-        What is recorded of the machine; nothing if they run anywhere.
+        The CPUs and thread names for the machine's record; empty if the threads may run anywhere.
 
     Raises:
-        MachineFault: One of them may run elsewhere.
+        MachineFault: The kernel lets one of them run on other CPUs.
     """
     if not cpus:
         return {}
