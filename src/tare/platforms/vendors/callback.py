@@ -86,9 +86,9 @@ class ExpectedAgent:
     """An agent that is expected to dial in.
 
     Args:
-        channel: Leads to the agent when it has dialled in.
+        channel: The channel to the agent; it opens when the agent dials in.
         key: Its key, which no message may contain.
-        configuration: What the agent must be given; secret as a whole.
+        configuration: The configuration to give to the agent; all of it is secret.
     """
 
     channel: DialledChannel
@@ -100,12 +100,12 @@ class CallbackListener:
     """Listens for agents that dial in.
 
     Args:
-        certificate: The certificate that they see.
+        certificate: The certificate that the listener shows to agents.
     """
 
     def __init__(self, certificate: OwnCertificate) -> None:
         self.address = CallbackAddress("", 0)
-        """Where it listens, when it is open."""
+        """The address that it listens at, once it is open."""
         self._certificate = certificate
         self._expected: dict[str, DialledChannel] = {}
         self._callers: set[asyncio.Task[None]] = set()
@@ -146,7 +146,7 @@ class CallbackListener:
 
         Args:
             name: The machine's name.
-            key: The key of a machine that keeps its own; None: a new one.
+            key: The key of a machine that keeps its own; None: create a new key.
         """
         revealed = secrets.token_hex(KEY_BYTES) if key is None else key.reveal()
         channel = DialledChannel()
@@ -189,7 +189,7 @@ class CallbackListener:
         greeting, key = line[: len(GREETING)], line[len(GREETING) :].strip()
         if greeting != GREETING.encode():
             return None
-        # Every key is compared, and each in constant time.
+        # Compare every key, each in constant time.
         found = [known for known in self._expected if hmac.compare_digest(known.encode(), key)]
         if not found:
             return None

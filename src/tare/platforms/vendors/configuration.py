@@ -16,10 +16,10 @@ SECTOR = 2048
 DESCRIPTOR, TERMINATOR, LITTLE, BIG, ROOT, CONTENT = range(16, 22)
 """The sectors: volume descriptor, its end, the two path tables, the root directory, the file."""
 REPORT_NETWORK = {"given": True}
-"""The configuration that makes an agent report the interface over which it dials."""
+"""The part of a configuration that makes an agent report the interface over which it dials."""
 MOST_BYTES = 1 << 20
 LEAST_SECTORS = 512
-"""One mebibyte: some platforms accept no smaller disk, and pad what they get."""
+"""One mebibyte: some platforms accept no smaller disk and pad smaller images."""
 _TIME = bytes(7)
 
 

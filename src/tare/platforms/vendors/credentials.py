@@ -12,7 +12,7 @@ from tare.errors import InputError
 
 HIDDEN = "(secret)"
 LEAST = 4
-"""Characters: shorter secrets would be cut out of ordinary words."""
+"""The shortest secret that is removed, in characters: removing shorter ones would damage words."""
 
 
 class Secret:
@@ -50,10 +50,10 @@ def scrubbed(text: str, secrets: Iterable[Secret]) -> str:
 
     Args:
         text: The text.
-        secrets: What it must not contain; secrets of fewer than :data:`LEAST` characters are left.
+        secrets: The secrets to remove; those of fewer than :data:`LEAST` characters are kept.
     """
     values = {secret.reveal() for secret in secrets}
-    # The longest first: one may begin another.
+    # Replace the longest first: a secret may be a prefix of another.
     for value in sorted(values, key=len, reverse=True):
         if len(value) >= LEAST:
             text = text.replace(value, HIDDEN)
@@ -66,7 +66,7 @@ MOST_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class Credentials:
-    """A user's name, and what proves it.
+    """A user's name, and the secret that authenticates it.
 
     Args:
         user: The account, or a token's id.

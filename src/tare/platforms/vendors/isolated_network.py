@@ -72,7 +72,7 @@ class IsolatedNic:
     """The second NIC of a machine.
 
     Args:
-        network: The name of the network, as ``network_resources`` was given it.
+        network: The name of the network, as passed to ``network_resources``.
         mac: Its MAC, in lower case with colons.
         address: Its IPv4 address with the prefix length: ``10.1.2.3/24``.
         mtu: The longest packet, in bytes.
@@ -87,7 +87,7 @@ class IsolatedNic:
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """What TARE-CFG contains for the agent."""
+        """The part of TARE-CFG that configures this NIC, for the agent."""
         wanted = {"mac": self.mac, "address": self.address, "mtu": self.mtu}
         return {"isolated": wanted}
 
@@ -110,9 +110,9 @@ def isolating_network(
     """Return a statement with an isolated network, or with the given one if the arm asks for it.
 
     Args:
-        stated: What the platform states otherwise.
+        stated: The platform's statement without a network.
         options: The arm's options.
-        tried: What confirms loads over such a network.
+        tried: A note on what has confirmed loads over such a network.
     """
     if options.network_way == GIVEN:
         return dialling_network(stated, options)
@@ -129,9 +129,9 @@ def without_isolated(
     """Return capabilities without an isolated network.
 
     Args:
-        able: What the platform can do otherwise.
+        able: The other capabilities of the platform.
         options: The arm's options; an arm over ``given`` is not affected.
-        reason: Why Tare cannot create one there; empty: it can.
+        reason: Why Tare cannot create such a network there; empty: it can.
         given: Whether such machines could use the existing network instead.
     """
     if not reason or options.network_way == GIVEN:

@@ -38,7 +38,7 @@ class VirtualMachine(ABC):
 
     @abstractmethod
     async def why_off(self) -> str:
-        """Return why it does not run, in words; empty while it does."""
+        """Return why the machine does not run, in words; empty while it runs."""
 
     @abstractmethod
     async def power_off(self) -> None:
@@ -47,8 +47,9 @@ class VirtualMachine(ABC):
     async def applied(self) -> Mapping[str, Any]:
         """Return the machine's properties as the hypervisor reports them while it runs.
 
-        As :attr:`tare.platforms.machine.Machine.applied`; ``hypervisor`` is for the proof: build,
-        licence, power policy, hyper-threading, scheduler, and whatever else may explain a result.
+        The keys are those of :attr:`tare.platforms.machine.Machine.applied`. ``hypervisor`` is for
+        the proof: build, licence, power policy, hyper-threading, scheduler, and other facts that
+        may explain a result.
         """
         return {}
 
@@ -61,15 +62,15 @@ class VirtualMachine(ABC):
         return ""
 
     async def cost(self) -> dict[str, float]:
-        """Return what it cost its host so far; see ``Machine.host_cost``."""
+        """Return the machine's cost to its host so far; see ``Machine.host_cost``."""
         return {}
 
     async def disturbances(self) -> tuple[str, ...]:
-        """Return what has disturbed it so far; see ``Machine.disturbances``."""
+        """Return the events that have disturbed the machine; see ``Machine.disturbances``."""
         return ()
 
     async def figures(self, begun: float, ended: float) -> HypervisorFigures | None:
-        """Return its host's figures of a period; see ``Machine.hypervisor_figures``."""
+        """Return the host's figures for a period; see ``Machine.hypervisor_figures``."""
         return None
 
 
@@ -77,13 +78,13 @@ PARAVIRTUAL_CARDS = frozenset(
     {"virtio_net", "vmxnet3", "hv_netvsc", "vif", "xen_netfront", "xen-netfront"}
 )
 EMULATED_CARDS = frozenset({"e1000", "e1000e", "8139cp", "8139too", "tulip", "pcnet32"})
-"""Linux's drivers of the network cards that hypervisors have."""
+"""Linux's drivers for the network cards that hypervisors provide."""
 
 
 def wrong_card(
     proof: Mapping[str, Any], devices: str, paravirtual: frozenset[str], emulated: frozenset[str]
 ) -> str:
-    """Return how the drivers of a guest's network cards differ from the request; empty: not.
+    """Describe how the drivers of a guest's network cards differ from the request; empty: not.
 
     Args:
         proof: The proof of the guest's agent.
@@ -98,7 +99,7 @@ def wrong_card(
 
 
 def wrong_isolated_card(proof: Mapping[str, Any], devices: str) -> str:
-    """Return how the driver of the card on the isolated network differs; empty if it does not.
+    """Describe how the isolated network's card differs from the request; empty: it does not.
 
     Args:
         proof: The proof of the guest's agent.
@@ -110,7 +111,7 @@ def wrong_isolated_card(proof: Mapping[str, Any], devices: str) -> str:
 
 
 def card_drivers(proof: Mapping[str, Any]) -> frozenset[str]:
-    """Return the drivers of a guest's network cards, which show the devices that it uses.
+    """Return the drivers of a guest's network cards; they show which device models it uses.
 
     Args:
         proof: The proof of the guest's agent.
@@ -119,13 +120,13 @@ def card_drivers(proof: Mapping[str, Any]) -> frozenset[str]:
 
 
 LOOK_S = 5.0
-"""Seconds between two checks whether it runs; the agent's end is noticed at once."""
+"""Seconds between two checks whether the machine runs; the agent's end is noticed at once."""
 GONE_S = 10.0
 """Seconds after the agent's end within which its hypervisor may still show it as running."""
 
 
 def other_kernel(proof: Mapping[str, Any], wanted: str | None) -> str:
-    """Return that an image has another kernel than the arm names; empty: it has that one.
+    """Return a message if the image's kernel is not the one that the arm names; empty: it is.
 
     Args:
         proof: The proof of the machine's agent.
@@ -145,15 +146,15 @@ class VendorMachine(Machine):
     """A virtual machine, with an agent that dials back.
 
     Args:
-        name: The machine's name, which is the virtual machine's too.
+        name: The machine's name; the virtual machine has the same name.
         vm: The virtual machine that its driver created.
-        channel: Where its agent dials in.
-        held: What is released when it stops, last first: what was created for it, the session,
-            the listener.
+        channel: The channel that its agent opens by dialling in.
+        held: Everything to release when the machine stops, in reverse order: the resources created
+            for it, the session, the listener.
         power_off_s: Seconds that the guest may take to switch itself off.
         disk: Its own disk; None: none.
-        joining: How it joins the network that it dials over; None: no network is measured.
-        kernel: The kernel that its image is to have; None: any.
+        joining: How the machine joins the network that it dials over; None: no network is measured.
+        kernel: The kernel that its image should have; None: any.
         isolated: The devices that the arm asks for, if it has a network card on an isolated
             network; None: it has none, or the arm asks for no devices.
     """
@@ -235,7 +236,7 @@ class VendorMachine(Machine):
                     await self._channel.ended.wait()
 
     async def _find_reason(self) -> None:
-        """After the agent's end: find out whether the machine ended too, and why."""
+        """Find out whether the machine ended after its agent did, and why."""
         deadline = asyncio.get_running_loop().time() + GONE_S
         while asyncio.get_running_loop().time() < deadline and self._stopping is None:
             with contextlib.suppress(TareError):
@@ -251,7 +252,7 @@ class VendorMachine(Machine):
             self.agent.fail(fault)
 
     async def host_cost(self) -> dict[str, float]:
-        """Return what it cost its host so far, if the host reports that."""
+        """Return the machine's cost to its host so far, if the host reports it."""
         return await self._vm.cost()
 
     async def forget_disk(self) -> Mapping[str, Any]:
@@ -259,17 +260,17 @@ class VendorMachine(Machine):
         return {} if self._disk is None else {"dropped": "nothing", "reason": NOT_DROPPED}
 
     async def disturbances(self) -> tuple[str, ...]:
-        """Return what has disturbed it so far; see :class:`tare.platforms.contract.Machine`."""
+        """Return the events that have disturbed the machine; see ``Machine.disturbances``."""
         return await self._vm.disturbances()
 
     async def hypervisor_figures(self, begun: float, ended: float) -> HypervisorFigures | None:
-        """Return its host's figures of a period; see :class:`tare.platforms.contract.Machine`."""
+        """Return the host's figures for a period; see :class:`tare.platforms.contract.Machine`."""
         return await self._vm.figures(begun, ended)
 
     async def stop(self) -> None:
         """Ask the guest to power off, then switch it off and remove it; may be called again."""
         if self._stopping is None:
-            # Shielded: a stop that has begun continues when its caller is cancelled.
+            # Shielded: once begun, stopping continues even if the caller is cancelled.
             self._stopping = begun(self._stop())
         await asyncio.shield(self._stopping)
 
@@ -282,7 +283,7 @@ class VendorMachine(Machine):
                 await self._ask()
             await self.agent.close()
             with contextlib.suppress(TareError):
-                # If it still runs, its removal fails with the reason.
+                # If the machine still runs, its removal fails and reports the reason.
                 await self._vm.power_off()
 
     async def _ask(self) -> None:

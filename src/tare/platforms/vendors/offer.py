@@ -1,4 +1,4 @@
-"""The common offer of all hypervisors with a vendor's API, and its limits."""
+"""The features that all hypervisors with a vendor's API have in common, and their limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ dialling_network = partial(
 )
 """Returns a statement with the network that an arm requests; see :func:`with_given`."""
 LIVE = "live"
-"""How machines that boot the live image get the toolbox: it is in that image."""
+"""The name for a toolbox that machines have because it is part of the live image that they boot."""
 LIVE_MEMORY = 1 << 30
 """Bytes of memory that suffice for a machine with the toolbox `base` from a CD."""
 OWN_DISK = (
@@ -35,7 +35,7 @@ NOTES = (TOOLBOX, OWN_DISK, WITHHELD)
 """The notes that apply to the virtual machines of every hypervisor with a vendor's API."""
 NO_DISK = "machines have no disk of their own and no toolbox: workloads that need one are skipped"
 NOTES_WITHOUT = (NO_DISK, WITHHELD)
-"""The same for containers, which boot no live image."""
+"""The corresponding notes for containers, which boot no live image."""
 
 
 def keeps_general(stated: Statement) -> bool:
@@ -50,11 +50,11 @@ def keeps_general(stated: Statement) -> bool:
 def least_memory(able: Capabilities, otherwise: int) -> int:
     """Return the memory in bytes that a small machine needs for all that its platform states.
 
-    If the live image is a CD, its toolbox, which formats a machine's own disk, is in memory.
+    A live image on a CD keeps its toolbox, which formats a machine's own disk, in memory.
 
     Args:
-        able: What the platform can do.
-        otherwise: What suffices without a live image.
+        able: The capabilities of the platform.
+        otherwise: The memory in bytes that suffices without a live image.
     """
     live = LIVE in able.toolbox and bool(able.disk)
     return max(able.min_memory, LIVE_MEMORY if live else otherwise)

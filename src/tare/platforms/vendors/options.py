@@ -34,7 +34,7 @@ class CallbackAddress:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether every computer reaches itself by it."""
+        """Whether it is a loopback or unspecified address, which reaches the computer itself."""
         address = ipaddress.IPv4Address(self.address)
         return address.is_loopback or address.is_unspecified
 
@@ -141,7 +141,7 @@ class VendorOptions(GivenOptions):
         return parse_callback_address(self.callback)
 
     def connection(self) -> dict[str, Any]:
-        """Return how to reach the server, without secrets: for sessions and the ledger.
+        """Return how to reach the server, without secrets, for sessions and for the ledger.
 
         Paths are absolute, because ``tare clean`` may run in any folder.
         """
@@ -154,7 +154,7 @@ class VendorOptions(GivenOptions):
 
     @property
     def is_here(self) -> bool:
-        """Whether agents reach this computer by its loopback addresses."""
+        """Whether agents can reach this computer at its loopback addresses."""
         return _is_loopback(self.address)
 
     def read_credentials(self) -> object:
@@ -183,7 +183,7 @@ class VendorOptions(GivenOptions):
 
 
 def network_faults(network: str | None) -> tuple[tuple[str, str], ...]:
-    """Report, as :meth:`PlatformOptions.faults` does, a way of networking in place of a name.
+    """Report a `network` that names a way of networking, as :meth:`PlatformOptions.faults` does.
 
     Args:
         network: The vendor's network that an arm names.
@@ -195,7 +195,7 @@ def network_faults(network: str | None) -> tuple[tuple[str, str], ...]:
 
 
 def image_faults(image: str | None, like: str) -> tuple[tuple[str, str], ...]:
-    """Report, as :meth:`PlatformOptions.faults` does, an arm without an image to boot.
+    """Report an arm without an image to boot, as :meth:`PlatformOptions.faults` does.
 
     Args:
         image: The image that it names.

@@ -1,4 +1,4 @@
-"""The disk of a machine's own at a vendor's hypervisor: empty when it boots, formatted inside.
+"""A machine's own disk at a vendor's hypervisor: empty when it boots, formatted by the agent.
 
 The server creates an empty virtual disk of the shape's size. The machine's configuration gives the
 live image's agent that size and how to format it (agent/src/boot/empty_disk.rs), so that the file
@@ -25,9 +25,9 @@ class Bus:
 
     Args:
         name: The device model in words, such as ``virtio-scsi``, as in a platform's statement.
-        drivers: The guest kernel's drivers for it, as named below ``/sys/bus``: the disk must have
-            one of them.
-        instead: What to do if it has another driver; empty: nothing is known.
+        drivers: The guest kernel's drivers for it, as named in ``/sys/bus``: the disk must have one
+            of them.
+        instead: What the user can do if the disk has another driver; empty: nothing is known.
     """
 
     name: str
@@ -41,14 +41,14 @@ class OwnDisk:
 
     Args:
         size: Its size in bytes.
-        bus: How it is attached.
+        bus: The bus to which it is attached.
     """
 
     size: int
     bus: Bus
 
     def mismatch(self, proof: Mapping[str, Any]) -> str:
-        """Return which wrong device model the disk has, in words; empty: the right one.
+        """Describe the wrong device model that the disk has; empty: the model is right.
 
         A machine that found no disk is accepted: workloads that need the disk fail with the
         agent's own reason.
@@ -66,7 +66,7 @@ class OwnDisk:
         return f"{wrong}: {self.bus.instead}" if self.bus.instead else wrong
 
     def applied(self, proof: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the machine's record says of the disk; empty if the machine found none."""
+        """Return the disk's entry in the machine's record; empty if the machine found no disk."""
         found = proof.get("scratch")
         if not isinstance(found, Mapping):
             return {}
@@ -80,14 +80,14 @@ class OwnDisk:
 
 
 def own_disk(size: int, bus: Bus | None) -> OwnDisk | None:
-    """Return the disk that a machine gets; None: its shape or its platform has none.
+    """Return the disk that a machine gets; None: its shape or its platform has no disk.
 
     Args:
         size: The shape's disk size in bytes.
-        bus: How its platform attaches disks; None: it gives none.
+        bus: The bus to which its platform attaches disks; None: it attaches none.
 
     Raises:
-        MachineFault: Hypervisors would round that size.
+        MachineFault: The size is not a whole number of mebibytes, so hypervisors would round it.
     """
     if not size or bus is None:
         return None
@@ -100,16 +100,16 @@ def own_disk(size: int, bus: Bus | None) -> OwnDisk | None:
 
 
 def scratch_configuration(size: int) -> dict[str, Any]:
-    """Return the configuration by which a live machine formats its empty disk.
+    """Return the configuration with which a live machine formats its empty disk.
 
     Args:
-        size: Its size in bytes, by which the agent recognises it.
+        size: The disk's size in bytes, by which the agent recognises it.
     """
     return {"scratch": {"bytes": size, "format": [*FORMAT]}}
 
 
 def disk_drivers(proof: Mapping[str, Any]) -> frozenset[str]:
-    """Return the guest kernel's drivers of its own disk and of the buses that it is on."""
+    """Return the guest kernel's drivers for the machine's own disk and for the buses it is on."""
     found = proof.get("scratch")
     drivers = found.get("drivers") if isinstance(found, Mapping) else None
     return frozenset(map(str, drivers or ()))

@@ -41,21 +41,21 @@ from tare.study.planning.host_cpus import Carrier
 HOST_DOWN = "start it, and have it take machines; or name another"
 SEE = "see that {address} is up and reached from here, and that `address` and `port` are right"
 RUNS_ON = "runs on"
-"""The key of :attr:`Verdict.shown` with the computer that runs machines."""
+"""The key of :attr:`Verdict.shown` whose value is the computer that runs the machines."""
 V = TypeVar("V", bound=VendorOptions)
 S = TypeVar("S", bound=Session[Any])
 
 
 @dataclass(frozen=True)
 class ServerFindings:
-    """The findings at a server.
+    """The facts found at a server.
 
     Args:
-        reason: One sentence: the product and where it is.
-        versions: Name to version of what is involved.
-        capabilities: What machines there can have.
-        shown: What the server shows of itself, name to words.
-        rights: What the account may do there, see :class:`~tare.platforms.contract.Verdict`.
+        reason: One sentence that names the product and its location.
+        versions: The versions of the software involved, by name.
+        capabilities: The features that machines there can have.
+        shown: Facts that the server reports about itself, by name.
+        rights: The rights of the account there, see :class:`~tare.platforms.contract.Verdict`.
         carrier: The computer that runs machines; None: its API does not report it.
     """
 
@@ -73,11 +73,11 @@ class VmRequest(Generic[V]):
 
     Args:
         options: The arm's options.
-        spec: The machine.
-        configuration: What its agent is given; secret as a whole.
+        spec: The specification of the machine.
+        configuration: The configuration that its agent is given; all of it is secret.
         ledger: Records everything before it is created.
-        created: What was created for the machine: removed in reverse order when it is stopped, or
-            if it cannot be completed.
+        created: Holds everything that was created for the machine. It is removed in reverse order
+            when the machine is stopped, or if the machine cannot be completed.
         agent: The agent's program, on this computer.
         disk: The empty disk that it gets; None: none.
         isolated: Its second NIC, on the batch's isolated network; None: none.
@@ -99,25 +99,25 @@ class VmRequest(Generic[V]):
 
     @property
     def details(self) -> dict[str, Any]:
-        """What the ledger records of anything that is created: the server, and the name."""
+        """The details for the ledger of every resource: the server and the machine's name."""
         return {**self.options.connection(), "name": self.spec.name}
 
     async def create(self, resource: Resource) -> None:
         """Create a resource, recorded in the ledger first; it is removed with the machine.
 
         Raises:
-            TareError: The server refuses; what was created of it is removed.
+            TareError: The server refuses; a partly created resource is removed.
         """
         await self.created.enter_async_context(created(self.ledger, resource))
 
 
 def as_words(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return a server's facts as a verdict shows them."""
+    """Convert a server's facts to the words that a verdict shows."""
     return {name: str(value) for name, value in facts.items()}
 
 
 def shown_of(carrier: Carrier | None) -> dict[str, str]:
-    """Return what a verdict shows of the computer that runs machines; nothing if unknown."""
+    """Return the words a verdict shows for the computer that runs machines; empty if unknown."""
     return {} if carrier is None else {RUNS_ON: f"{carrier.name}: {carrier.words}"}
 
 
@@ -129,7 +129,7 @@ class VendorPlatform(Platform[V], Generic[V, S]):
     """
 
     example: ClassVar[str]
-    """An arm as a study has it: ``{platform: proxmox, address: pve.example}``."""
+    """An arm as written in a study: ``{platform: proxmox, address: pve.example}``."""
     session_type: ClassVar[type[Session[Any]]]
     """The class of its sessions."""
     mac_prefix: ClassVar[str] = MAC_PREFIX
@@ -142,7 +142,7 @@ class VendorPlatform(Platform[V], Generic[V, S]):
         """Check that the vendor's library is installed, without importing it.
 
         Raises:
-            InputError: It is not; the hint is the command that installs it.
+            InputError: The library is not installed; the hint is the command that installs it.
         """
         self.session_type.require_library()
 
@@ -159,7 +159,7 @@ class VendorPlatform(Platform[V], Generic[V, S]):
 
     @asynccontextmanager
     async def logged_in(self, host: Host, connection: Mapping[str, Any]) -> AsyncIterator[S]:
-        """Hold a session open; overridden if the server is reached through its host.
+        """Hold a session open; a driver overrides this if its server is reached through its host.
 
         Args:
             host: The host of the arm.
@@ -173,12 +173,12 @@ class VendorPlatform(Platform[V], Generic[V, S]):
 
     @abstractmethod
     async def look(self, session: S, options: V, able: Capabilities) -> ServerFindings:
-        """Find all that the options name, and what the account may do; nothing is created.
+        """Find everything that the options name, and the rights of the account; create nothing.
 
         Args:
             session: An open session.
             options: The arm's options.
-            able: What the platform states.
+            able: The capabilities that the platform states.
 
         Raises:
             TareError: Something is missing, or not allowed: the arm is not usable.
@@ -225,7 +225,7 @@ class VendorPlatform(Platform[V], Generic[V, S]):
     async def isolated_network(
         self, context: Context, options: V, name: str, rate: float | None = None
     ) -> AsyncIterator[None]:
-        """Hold an isolated network at the server; recorded, and removed in the end."""
+        """Hold an isolated network at the server: record it, create it, and finally remove it."""
         async with AsyncExitStack() as held:
             session = await held.enter_async_context(
                 self.logged_in(context.host, options.connection())
@@ -242,7 +242,7 @@ class VendorPlatform(Platform[V], Generic[V, S]):
         return None
 
     async def check(self, context: Context, options: V) -> Verdict:
-        """Log in and look; nothing is created."""
+        """Log in and look at the server; nothing is created."""
         stated = self.stated(options)
         able, emulated = stated.capabilities, stated.emulated
         try:
@@ -252,7 +252,7 @@ class VendorPlatform(Platform[V], Generic[V, S]):
                 return Verdict(False, reason, "", emulated, {}, able)
             async with self.logged_in(context.host, options.connection()) as session:
                 absent = ""
-                # If this cannot be asked, `look` gives a better reason, such as a missing right.
+                # If this request fails, `look` gives a better reason, such as a missing right.
                 with suppress(TareError):
                     absent = (await self.host_presence(session, options)).absent
                 if absent:
@@ -299,7 +299,7 @@ class VendorPlatform(Platform[V], Generic[V, S]):
         return Presence()
 
     async def prepare(self, context: Context, options: V, shape: Shape, realtime: bool) -> Prepared:
-        """Return what machines boot, which is already at the server; raises as :meth:`boots`."""
+        """Return the kernel that machines boot, which is at the server; raises as :meth:`boots`."""
         return Prepared(kernel=self.boots(options), digest="", cached=True, took_s=0.0)
 
     async def start(
@@ -343,7 +343,8 @@ class VendorPlatform(Platform[V], Generic[V, S]):
                 vm = await self.make(session, request)
             except BaseException as error:
                 with suppress(TareError):
-                    # What cannot be removed now stays in the ledger; the first reason is raised.
+                    # Resources that cannot be removed now stay in the ledger; the first error is
+                    # raised.
                     await request.created.aclose()
                 if isinstance(error, TareError):
                     raise as_machine_fault(error, spec.name) from None
@@ -365,13 +366,13 @@ class VendorPlatform(Platform[V], Generic[V, S]):
 
 
 def require_cpus(wanted: tuple[int, ...], there: int, where: str, instead: str) -> None:
-    """Check that a server has the CPUs of a placement: some APIs accept any number.
+    """Check that a server has the CPUs of a placement, because some APIs accept any number.
 
     Args:
-        wanted: The CPUs.
-        there: How many there are; 0: unknown.
+        wanted: The numbers of the CPUs.
+        there: The number of CPUs that the server has; 0: unknown.
         where: The server, in words.
-        instead: What to do if one is missing.
+        instead: The hint for the user if a CPU is missing.
 
     Raises:
         InputError: One is missing.
@@ -381,15 +382,15 @@ def require_cpus(wanted: tuple[int, ...], there: int, where: str, instead: str) 
 
 
 def image_named(image: str | None, product: str, instead: str) -> str:
-    """Return whose kernel machines boot, for arms that must name an image.
+    """Return the origin of the kernel that machines boot, for arms that must name an image.
 
     Args:
         image: The image that the arm names.
         product: The product, in words.
-        instead: What to write if it names none.
+        instead: The hint for the user if the arm names no image.
 
     Raises:
-        InputError: It names none.
+        InputError: The arm names no image.
     """
     if image is None:
         raise InputError(f"nothing is named that VMs of {product} boot", instead)

@@ -22,12 +22,12 @@ class ServerResource(Resource, Generic[S]):
 
     Args:
         session: An open session.
-        details: What the ledger records: how the server is reached, and what finds the resource.
-        build: Creates it; None: it exists, as for ``tare clean``.
+        details: The details that the ledger records: how to reach the server and find the resource.
+        build: Creates the resource; None: it exists already, as for ``tare clean``.
     """
 
     busy: ClassVar[tuple[str, ...]] = ()
-    """Words of refusals that end by themselves: its removal is tried again."""
+    """Words in refusals that end by themselves; after such a refusal, removal is tried again."""
     removal_s = 30.0
 
     def __init__(
@@ -43,7 +43,7 @@ class ServerResource(Resource, Generic[S]):
 
     @classmethod
     def name_in(cls, details: Mapping[str, Any]) -> str:
-        """Return its name at the server, which begins with ``tare-``."""
+        """Return the resource's name at the server, which begins with ``tare-``."""
         return str(details["name"])
 
     @property
@@ -53,22 +53,22 @@ class ServerResource(Resource, Generic[S]):
 
     @property
     def words(self) -> str:
-        """What it is, with its name."""
+        """A phrase that names the resource."""
         return f"the VM {self.name}"
 
     @property
     def ends_with_boot(self) -> bool:
-        """Whether a reboot of its host removes it: never."""
+        """Whether a reboot of its host removes the resource: never."""
         return False
 
     async def create(self) -> None:
-        """Create it; raises as the driver's builder does."""
+        """Create the resource; raises as the driver's builder does."""
         if self._build is None:
             raise MachineFault(f"{self.words} is only removed here")
         await self._build()
 
     def passes(self, fault: MachineFault) -> bool:
-        """Return whether the refusal is one of :attr:`busy`."""
+        """Return whether the refusal contains one of the words in :attr:`busy`."""
         return any(word in fault.message for word in self.busy)
 
 
@@ -76,7 +76,7 @@ def undo_at(
     login: Callable[[Host, Mapping[str, Any]], AbstractAsyncContextManager[S]],
     resource: type[ServerResource[S]],
 ) -> Undo:
-    """Return how the ledger's entries of a resource are undone.
+    """Return the function that undoes the ledger's entries of a resource.
 
     Args:
         login: Opens a session, given the host of the run and an entry's details.
@@ -94,10 +94,10 @@ def undo_at(
 def undoers_at(
     session_type: Callable[[Mapping[str, Any]], S], *resources: type[ServerResource[S]]
 ) -> Mapping[str, Undo]:
-    """Return how the ledger's entries of resources at a server with an address are undone.
+    """Return functions that undo the ledger's entries of resources at a server, by kind.
 
     Args:
-        session_type: Makes a session from an entry's details.
+        session_type: Creates a session from an entry's details.
         resources: The resources' classes.
     """
 

@@ -19,7 +19,7 @@ from tare.platforms.vendors.tls import verifying
 
 CALL_S = 120.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
-"""Between two looks at a task: they grow from the one to the other."""
+"""The shortest and longest pause between two looks at a task, in seconds; pauses grow."""
 TRIES = 5
 C = TypeVar("C")
 T = TypeVar("T")
@@ -29,13 +29,13 @@ def load_library(module: str, extra: str, product: str, built_with: str = "") ->
     """Return a module of a vendor's library.
 
     Args:
-        module: Its name.
-        extra: Tare's extra that installs it.
-        product: The product that it is for, for the message.
-        built_with: Debian's packages that building it needs; empty if it is not built.
+        module: The module's name.
+        extra: The extra of Tare that installs it.
+        product: The product that the library is for, for the message.
+        built_with: The Debian packages needed to build the library; empty if it is not built.
 
     Raises:
-        InputError: It is not installed; the hint is the command that installs it.
+        InputError: The library is not installed; the hint is the command that installs it.
     """
     try:
         return importlib.import_module(module)
@@ -47,13 +47,13 @@ def require(extra: str, product: str, built_with: str, *modules: str) -> None:
     """Check that a vendor's modules are installed, without importing them.
 
     Args:
-        extra: Tare's extra that installs them.
+        extra: The extra of Tare that installs them.
         product: The product that they are for, for the message.
-        built_with: Debian's packages that building them needs; empty if they are not built.
-        modules: Their names.
+        built_with: The Debian packages needed to build them; empty if they are not built.
+        modules: The modules' names.
 
     Raises:
-        InputError: One is not installed; the hint is the command that installs it.
+        InputError: A module is not installed; the hint is the command that installs it.
     """
     for module in modules:
         if find_spec(module) is None:
@@ -80,7 +80,7 @@ class RequestRefused(MachineFault):
 
 
 def as_machine_fault(error: TareError, machine: str) -> MachineFault:
-    """Return an error as a fault of one machine, whose name its message contains."""
+    """Convert an error to a fault of one machine; the message contains the machine's name."""
     message = error.message if machine in error.message else f"{machine}: {error.message}"
     if isinstance(error, MachineFault):
         return type(error)(message, error.hint, transient=error.transient)
@@ -91,7 +91,7 @@ async def wait_for(look: Callable[[], Awaitable[T | None]], late: str, limit_s: 
     """Look repeatedly until there is a result, such as the end of a task, and return it.
 
     Args:
-        look: Returns the result; None: there is none yet.
+        look: Returns the result; None: there is no result yet.
         late: The message of the fault if there is none in time.
         limit_s: The longest wait, in seconds.
 
@@ -108,7 +108,7 @@ async def wait_for(look: Callable[[], Awaitable[T | None]], late: str, limit_s: 
 
 
 async def ask_again(look: Callable[[], Awaitable[T]]) -> T:
-    """Return what a request brings; repeat it after a broken connection, which ends no task.
+    """Return the result of a request; repeat it if the connection breaks, which ends no task.
 
     Raises:
         MachineFault: The server refuses, or the connection broke :data:`TRIES` times.
@@ -130,7 +130,7 @@ class Session(ABC, Generic[C]):
 
     Args:
         name: The server's name in messages.
-        secrets: What no message may contain.
+        secrets: Secrets that no message may contain.
     """
 
     def __init__(self, name: str, *secrets: Secret) -> None:
@@ -153,10 +153,10 @@ class Session(ABC, Generic[C]):
 
     @abstractmethod
     def fault(self, error: Exception) -> TareError:
-        """Return what an error of the library means.
+        """Translate an error of the library.
 
-        :class:`~tare.platforms.vendors.session.Expired` where logging in again may help. Its words
-        are scrubbed of secrets afterwards.
+        Return :class:`~tare.platforms.vendors.session.Expired` where logging in again may help. The
+        caller removes secrets from the error's text.
         """
 
     def hide(self, secret: Secret) -> None:
@@ -178,7 +178,7 @@ class Session(ABC, Generic[C]):
             await self._ensure()
 
     async def close(self) -> None:
-        """Log out; does nothing if nobody is logged in or the server is gone."""
+        """Log out; do nothing if there is no login or the server is gone."""
         async with self._one:
             client, self._client = self._client, None
             if client is not None:
@@ -186,14 +186,14 @@ class Session(ABC, Generic[C]):
                     await self._threaded(self.log_out, client)
 
     async def call(self, work: Callable[[C], T]) -> T:
-        """Do some work with the library's connection; repeat it if the session had expired.
+        """Run a function with the library's connection; repeat it if the session had expired.
 
         Args:
-            work: Runs in a thread. It is called a second time only if the first call was refused
-                because of its session.
+            work: The function, which runs in a thread. It is called a second time only if the first
+                call was refused because of its session.
 
         Raises:
-            TareError: What the library's error means.
+            TareError: The translation of the library's error.
         """
         async with self._one:
             client = await self._ensure()
@@ -220,7 +220,7 @@ class Session(ABC, Generic[C]):
         except TareError as error:
             raise self.scrub(error) from None
         except Exception as error:
-            # The library's own error may repeat what it sent, so it is not chained.
+            # The library's own error may repeat the data that it sent, so it is not chained.
             raise self.scrub(self.fault(error)) from None
 
     def scrub(self, error: TareError) -> TareError:
@@ -231,7 +231,7 @@ class Session(ABC, Generic[C]):
 
 
 class AccountSession(Session[C]):
-    """A session of an account, which a password or a token proves.
+    """A session of an account that is authenticated by a password or a token.
 
     Args:
         connection: As :meth:`tare.platforms.vendors.options.VendorOptions.connection` returns it.
@@ -241,23 +241,23 @@ class AccountSession(Session[C]):
     """
 
     product: ClassVar[str]
-    """The product in messages."""
+    """The product's name in messages."""
     extra: ClassVar[str]
-    """Tare's extra that installs its library."""
+    """The extra of Tare that installs its library."""
     built_with: ClassVar[str] = ""
-    """Debian's packages that building the library needs."""
+    """The Debian packages needed to build the library."""
     prefix: ClassVar[str]
-    """How the names of the environment's variables with the credentials begin."""
+    """The prefix of the environment variables that contain the credentials."""
     modules: ClassVar[tuple[str, ...]]
     """The library's modules, in the order in which they are imported."""
     port: ClassVar[int]
-    """The TCP port if the connection names none."""
+    """The TCP port that is used if the connection names none."""
 
     def __init__(self, connection: Mapping[str, Any]) -> None:
         self.loaded = self.load()
         self.account = credentials(self.prefix, connection["credentials"])
         self.tls = verifying(connection["ca"])
-        """How the server's certificate is verified."""
+        """The TLS context that verifies the server's certificate."""
         self.ca = None if connection["ca"] is None else str(Path(connection["ca"]).expanduser())
         self.address = str(connection["address"])
         self.tcp_port = int(connection["port"] or self.port)

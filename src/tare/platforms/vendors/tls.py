@@ -1,4 +1,4 @@
-"""TLS: a server's certificate is always verified; Tare's own, for the callback, is pinned."""
+"""TLS contexts: servers' certificates are always verified; Tare's own, for callbacks, is pinned."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class OwnCertificate:
     """The certificate that Tare shows to an agent that dials back.
 
     Args:
-        context: For a server; TLS 1.3 only.
+        context: The server's TLS context; TLS 1.3 only.
         digest: SHA-256 (hex) of the certificate (DER), which the agent pins.
     """
 
@@ -70,11 +70,11 @@ def served(pem: str) -> ssl.SSLContext:
         pem: The key and the certificate.
 
     Raises:
-        OSError: They are invalid, or do not belong together.
+        OSError: They are invalid, or do not match.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # Python reads them only from a file: this one is in memory, and has no name.
+    # Python reads them only from a file: this file is in memory, and has no name.
     descriptor = os.memfd_create("tare-certificate")
     try:
         os.write(descriptor, pem.encode("ascii"))

@@ -1,1 +1,1 @@
-"""Virtual machines of ESXi and vCenter, made over the vSphere API and removed."""
+"""Virtual machines of ESXi and vCenter, created and removed over the vSphere API."""

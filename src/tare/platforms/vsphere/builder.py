@@ -1,4 +1,4 @@
-"""Create a virtual machine of vSphere's, and remove it with all that Tare put on its datastore."""
+"""Create a vSphere virtual machine, and remove it with all files that Tare put on its datastore."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ HIDDEN = "DRS is on for this host: affinity is neither shown nor kept there"
 class VsphereVmResource(ServerResource[VsphereSession]):
     """A virtual machine, with its folder on the datastore.
 
-    Destroying a machine removes only files that are its own: not the image with its key, nor a disk
-    that was copied and is not attached yet.
+    Destroying a machine removes only the machine's own files. It leaves the image with its key, and
+    a disk that was copied but is not attached yet.
     """
 
     kind = "vsphere-vm"
     busy = (WRONG_STATE, BUSY)
-    # A start whose connection broke may begin after the machine was seen switched off.
+    # If the connection breaks during a start, the machine may start after it was seen switched off.
     removal_s = 60.0
     _machine, _state = "", ""
     _removed_machine, _removed_files = False, False
@@ -53,11 +53,11 @@ class VsphereVmResource(ServerResource[VsphereSession]):
         super().__init__(session, details, build)
         self._options = VsphereOptions.model_validate(details["options"])
         self._folder = str(details.get("folder", ""))
-        """Where files may be left, as ``[DATASTORE] NAME``; empty: unknown, or nowhere."""
+        """The folder where files may remain, as ``[DATASTORE] NAME``; empty: unknown, or none."""
 
     @property
     def words(self) -> str:
-        """What it is, with its name and server."""
+        """A phrase that names the machine and its server."""
         return f"the virtual machine {self.name} from {self._options.address}"
 
     @property
@@ -70,7 +70,7 @@ class VsphereVmResource(ServerResource[VsphereSession]):
         return ""
 
     async def exists(self) -> bool:
-        """Return whether the machine is there, or may have left files in a known folder."""
+        """Return whether the machine exists, or may have left files in a known folder."""
         vim, options = self.session.vim, self._options
 
         def identify(client: Any) -> tuple[str, str, str]:
@@ -85,7 +85,7 @@ class VsphereVmResource(ServerResource[VsphereSession]):
         return bool(self._machine or self._folder)
 
     async def remove(self) -> None:
-        """Switch off and destroy the machine, and remove what is left of its folder."""
+        """Switch off and destroy the machine, and remove the rest of its folder."""
         if self._machine:
             await self._destroy()
             self._removed_machine = True
@@ -100,12 +100,13 @@ class VsphereVmResource(ServerResource[VsphereSession]):
     async def _destroy(self) -> None:
         vim, machine = self.session.vim, self._machine
         if self._state != OFF:
-            # Somebody else may have switched it off in between.
+            # Another client may have switched it off since the state was read.
             with contextlib.suppress(RequestRefused):
                 await self.session.task(
                     lambda client: vim.VirtualMachine(machine, client._stub).PowerOffVM_Task()
                 )
-        # The key is removed first, whatever becomes of the rest; if this fails, it is tried again.
+        # Remove the key first, whatever happens to the rest. If that fails, it is tried again
+        # later.
         if self._folder:
             with contextlib.suppress(TareError):
                 await self._delete(f"{self._folder}/{CONFIGURATION}")
@@ -115,7 +116,7 @@ class VsphereVmResource(ServerResource[VsphereSession]):
             )
 
     async def _delete(self, file: str) -> bool:
-        """Remove a file or folder of a datastore; return whether it was there."""
+        """Remove a file or folder of a datastore; return whether it existed."""
         vim, options = self.session.vim, self._options
 
         def begin(client: Any) -> Any:
@@ -135,18 +136,19 @@ class VsphereVmResource(ServerResource[VsphereSession]):
 
 
 class VsphereFilesResource(VsphereVmResource):
-    """The files in a machine's folder, which remain if somebody else removes the machine.
+    """The files in a machine's folder, which remain if another client removes the machine.
 
-    They are removed with the machine: vSphere keeps a machine's folder as long as it exists.
+    They are removed with the machine: vSphere keeps a machine's folder as long as the machine
+    exists.
     """
 
     kind = "vsphere-files"
 
 
 def _left_in(folder: str) -> tuple[str, ...]:
-    """Return what may be left of a machine's folder: the folder, if it has a machine's name.
+    """Return paths that may remain: the folder if it has a machine's name, else Tare's files.
 
-    On vSAN folders have other names; there only Tare's own files are removed.
+    Folders on vSAN have other names; only Tare's own files are removed there.
     """
     name = folder.rpartition("] ")[2]
     if name.startswith(PREFIX) and "/" not in name:
@@ -159,7 +161,7 @@ class VmBuilder:
 
     Args:
         session: An open session.
-        request: What is created.
+        request: The machine to create.
     """
 
     def __init__(self, session: VsphereSession, request: VmRequest[VsphereOptions]) -> None:
@@ -169,9 +171,9 @@ class VmBuilder:
         self._options = request.options
         self._folder = ""
         self.pins: Sequence[int] = ()
-        """The host's processors that it may use; empty: any."""
+        """The logical processors of the host that the machine may use; empty: any."""
         self.cpu = CpuAllocation()
-        """What it gets of the host's CPUs."""
+        """The machine's allocation of the host's CPUs."""
         self.vm = ""
         """The id of the virtual machine that was created."""
         self.home = ""
@@ -224,7 +226,7 @@ class VmBuilder:
         return where.path, vm.runtime.host._moId, str(vm.config.files.vmPathName)
 
     async def _add_files(self) -> None:
-        """Upload the configuration, copy the disk that it boots, and attach both."""
+        """Upload the configuration, copy the disk that the machine boots, and attach both."""
         options, session = self._options, self._session
         path = f"{self._folder.partition('] ')[2]}/{CONFIGURATION}"
         await session.upload(self._datacenter, options.datastore, path, self._request.image)

@@ -13,7 +13,7 @@ UNKNOWN = "not reported"
 
 
 def proof_of(client: Any, host: Any, vim: Any) -> dict[str, str]:
-    """Return what the environment proof records of the hypervisor, name to words.
+    """Return the facts about the hypervisor that the environment proof records, by name.
 
     Args:
         client: The service instance.
@@ -45,7 +45,7 @@ def proof_of(client: Any, host: Any, vim: Any) -> dict[str, str]:
 
 
 def threads_of(host: Any) -> int:
-    """Return how many logical processors an ESXi host has."""
+    """Return the number of logical processors of an ESXi host."""
     return int(host.hardware.cpuInfo.numCpuThreads)
 
 
@@ -91,7 +91,7 @@ def carrier_of(host: Any, processors: Sequence[int] = ()) -> Carrier:
 
 
 def is_moved_by_drs(host: Any, vim: Any) -> bool:
-    """Return whether DRS may move virtual machines of a host; affinity is hidden then."""
+    """Check whether DRS may move a host's virtual machines; vSphere hides affinity if so."""
     parent = host.parent
     if not isinstance(parent, vim.ClusterComputeResource):
         return False
@@ -100,7 +100,7 @@ def is_moved_by_drs(host: Any, vim: Any) -> bool:
 
 def _licence(client: Any) -> str:
     manager = client.content.licenseManager
-    # Never the key itself.
+    # Return only the names, never the licence key.
     names = sorted({licence.name for licence in (manager.licenses if manager else ())})
     return ", ".join(names) or UNKNOWN
 

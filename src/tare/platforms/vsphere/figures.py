@@ -1,8 +1,8 @@
 """ESXi's counters of a virtual machine, read for whole intervals of 20 seconds.
 
-The counters are those of the vSphere performance reference: ``cpu.ready`` is the time that a
-virtual machine was ready but not scheduled, ``cpu.costop`` that it waited for its other vCPUs, both
-in ms of an interval, summed over vCPUs.
+The counters are described in the vSphere performance reference. ``cpu.ready`` is the time during
+which a virtual machine was ready but not scheduled. ``cpu.costop`` is the time during which it
+waited for its other vCPUs. Both are in ms of an interval, summed over vCPUs.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from tare.events.hypervisor import HypervisorFigure, HypervisorFigures
 
 RESOLUTION_S = 20
-"""The interval of real-time statistics, "PerfProviderSummary.refreshRate"."""
+"""The interval of real-time statistics in seconds ("PerfProviderSummary.refreshRate")."""
 SOURCE = "ESXi's real-time statistics, summed over vCPUs"
 
 
 class Counter(NamedTuple):
-    """One of ESXi's counters: its figure's name, and what it is."""
+    """The name and the description of the figure that one of ESXi's counters gives."""
 
     name: str
     words: str
@@ -39,14 +39,14 @@ COUNTERS = {
 def figures_of(
     client: Any, machine: Any, vim: Any, begun: float, ended: float
 ) -> HypervisorFigures | None:
-    """Return what ESXi counted in the intervals that are wholly within a period; None: nothing.
+    """Return ESXi's counters for the intervals that are entirely within a period; None: nothing.
 
     Args:
         client: The service instance.
         machine: The virtual machine.
         vim: The API's types.
         begun: The period's start, by this computer's clock (s, Unix time).
-        ended: Its end.
+        ended: The period's end, by the same clock.
     """
     ahead = client.CurrentTime().timestamp() - datetime.datetime.now(datetime.UTC).timestamp()
     manager = client.content.perfManager
@@ -73,13 +73,13 @@ def figures_of(
 def intervals_within(
     answer: Any, wanted: Mapping[int, Counter], begun: float, ended: float
 ) -> HypervisorFigures | None:
-    """Return the intervals of an answer that are wholly in a period, oldest first; None: none.
+    """Return the intervals of an answer that are entirely in a period, oldest first; None: none.
 
     Args:
-        answer: ``sampleInfo`` and ``value`` as the API has them (``PerfEntityMetric``).
-        wanted: The counters' keys, and what each is; their values are ms of an interval.
+        answer: ``sampleInfo`` and ``value`` in the API's types (``PerfEntityMetric``).
+        wanted: The counters by their keys; the API's values are ms of an interval.
         begun: The period's start, by the server's clock (s, Unix time).
-        ended: Its end.
+        ended: The period's end, by the same clock.
     """
     samples = [
         (sample.timestamp.timestamp(), float(sample.interval)) for sample in answer.sampleInfo or ()
@@ -87,7 +87,7 @@ def intervals_within(
     figures = []
     for series in answer.value or ():
         counter = wanted.get(series.id.counterId)
-        # A negative value means that there is none.
+        # A negative value means that there is no value for the interval.
         kept = sorted(
             (last, seconds, value / 1000)
             for (last, seconds), value in zip(samples, series.value, strict=False)

@@ -1,4 +1,4 @@
-"""Find where in an inventory a virtual machine is created, by names; nothing is guessed."""
+"""Find by name where a virtual machine is created in an inventory; nothing is guessed."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from tare.platforms.vsphere.options import VsphereOptions
 
 @dataclass(frozen=True)
 class VmLocation:
-    """The place where a virtual machine is created.
+    """The location in which a virtual machine is created.
 
     Args:
         host: The ESXi host.
         pool: The resource pool.
         folder: The folder.
         datastore: The datastore.
-        network: The port group; None: the guest needs none.
-        datacenter: The datacenter; vCenter accepts no path of a datastore without it.
-        path: The datacenter's path, for uploads.
+        network: The port group; None: the guest needs no network.
+        datacenter: The datacenter; vCenter accepts no datastore path without it.
     """
 
     host: Any
@@ -69,7 +68,7 @@ def port_group(host: Any, name: str | None, key: str = "network") -> Any:
     """Return the named port group of an ESXi host, or its only one; raises if there is none."""
     found = list(host.network)
     if name is None:
-        # Isolated port groups of Tare's lead to no agent's callback.
+        # Tare's own isolated port groups do not lead to the address that agents dial back to.
         found = [each for each in found if not each.name.startswith(PREFIX)]
     return _choose(found, name, "port group of it", key)
 
@@ -81,7 +80,7 @@ def host_named(client: Any, vim: Any, options: VsphereOptions) -> Any:
 
 def _choose(found: Sequence[Any], name: str | None, what: str, key: str) -> Any:
     if not found:
-        # Without the right, the API answers with an empty list, not with a fault.
+        # If the account lacks the right, the API answers with an empty list, not with a fault.
         raise InputError(
             f"the account sees no {what}: there is none, or it lacks the right to see it",
             "give it System.View and System.Read there; `tare help vsphere` lists what it needs",
@@ -118,7 +117,7 @@ def _path_of(datacenter: Any, root: Any) -> str:
 
 
 def _ancestors(entity: Any, root: Any) -> Iterator[Any]:
-    """Yield an object and all above it, without the root folder."""
+    """Yield an object and all its ancestors, except the root folder."""
     while entity is not None and entity._moId != root._moId:
         yield entity
         entity = entity.parent
@@ -146,7 +145,7 @@ def machine_named(client: Any, folder: Any, vim: Any, name: str) -> Any:
 
 
 def properties(client: Any, types: Any, thing: Any, paths: Sequence[str]) -> dict[str, Any]:
-    """Return some properties of an object, all of one moment; unset ones are left out.
+    """Return some properties of an object, read at one moment; unset ones are left out.
 
     Args:
         client: The service instance.

@@ -1,4 +1,4 @@
-"""A network of Tare's own on an ESXi host: a standard switch without an uplink, and a port group.
+"""An isolated network that Tare creates on an ESXi host: a switch without uplink, a port group.
 
 Both are the host's own configuration (``HostNetworkSystem``), which needs the privilege
 Host.Config.Network on the host.
@@ -16,14 +16,14 @@ from tare.platforms.vsphere.session import VsphereSession
 
 PORTS, MTU, UNTAGGED = 128, 1500, 0
 BURST_S, LEAST_BURST = 0.001, 10 * MTU
-"""How much may leave at once after a rest: as long as at the link of a host, and some packets."""
+"""The burst after an idle time: as many seconds as for a host's link, but at least some packets."""
 
 
 class VsphereSwitchResource(ServerResource[VsphereSession]):
     """A standard switch without an uplink, and its port group of the same name."""
 
     kind = "vsphere-switch"
-    # A virtual machine that was just switched off still has its port for a moment.
+    # A virtual machine that was just switched off still holds its port for a moment.
     busy = ("ResourceInUse",)
 
     def __init__(self, session: VsphereSession, details: Mapping[str, Any]) -> None:
@@ -32,7 +32,7 @@ class VsphereSwitchResource(ServerResource[VsphereSession]):
 
     @property
     def words(self) -> str:
-        """What it is, with its name and server."""
+        """A phrase that names the switch and its server."""
         return f"the standard switch {self.name} with its port group from {self._options.address}"
 
     async def create(self) -> None:
@@ -43,7 +43,7 @@ class VsphereSwitchResource(ServerResource[VsphereSession]):
         host = self.session.vim.host
         policy = host.NetworkPolicy()
         if (rate := self.details.get("rate")) is not None:
-            # For traffic that VMs send, in bits per second and bytes.
+            # The policy applies to traffic that VMs send; its units are bits per second and bytes.
             policy.shapingPolicy = host.NetworkPolicy.TrafficShapingPolicy(
                 enabled=True,
                 averageBandwidth=round(rate),
@@ -65,7 +65,7 @@ class VsphereSwitchResource(ServerResource[VsphereSession]):
         )
 
     async def exists(self) -> bool:
-        """Return whether the switch or the port group is there."""
+        """Return whether the switch or the port group exists."""
         return await self.session.call(lambda client: any(self._found(client)))
 
     async def remove(self) -> None:
@@ -81,7 +81,7 @@ class VsphereSwitchResource(ServerResource[VsphereSession]):
             system.RemoveVirtualSwitch(vswitchName=self.name)
 
     def _found(self, client: Any) -> tuple[bool, bool]:
-        """Return whether the switch, and the port group, are there."""
+        """Return whether the switch exists, and whether the port group exists."""
         network = self._system(client).networkInfo
         return (
             any(each.name == self.name for each in network.vswitch or ()),

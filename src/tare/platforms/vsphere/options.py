@@ -1,4 +1,4 @@
-"""Options of a virtual machine of vSphere's."""
+"""Options of vSphere virtual machines."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tare.platforms.vendors.options import VendorOptions, network_faults
 
 Devices = Literal["paravirtual", "emulated"]
 LEAST_SHARES, MOST_SHARES = 1, 1_000_000
-"""The range of CPU shares ("SharesInfo", vSphere Web Services API)."""
+"""The limits of CPU shares ("SharesInfo", vSphere Web Services API)."""
 STEAL_CLOCK_VERSION = 13
-"""The virtual hardware from which a guest can see stolen time (Linux commit ab02bb3f55f5)."""
+"""The first hardware version whose guests can see stolen time (Linux commit ab02bb3f55f5)."""
 E1000E_VERSION = 8
-"""The virtual hardware from which a VM can have an E1000E ("Network Adapter Types", vSphere)."""
+"""The first hardware version that offers an E1000E ("Network Adapter Types", vSphere)."""
 _ON_DATASTORE = re.compile(r"^\[[^\[\]]+\] \S.*\.(iso|vmdk)$")
 
 
@@ -28,9 +28,9 @@ class CpuAllocation:
     """A VM's allocation of the host's CPUs (``ResourceAllocationInfo``); None: vSphere's default.
 
     Args:
-        reservation: What is kept for it, in MHz.
-        limit: The most that it may use, in MHz.
-        shares: Its weight.
+        reservation: The CPU time reserved for the VM, in MHz.
+        limit: The highest CPU use that is allowed, in MHz.
+        shares: Its weight relative to other VMs.
     """
 
     reservation: int | None = None
@@ -47,7 +47,7 @@ def _check_datastore_path(text: str) -> str:
 KNOBS = frozenset({"weight", "cap", "reservation"})
 UNKNOWN = ("policy", "nice", "slice", "period")
 MODEL_WEIGHT, SHARES_OF_VCPU = 100, 1000
-"""An ordinary weight, and the shares that vSphere gives each vCPU of a VM at level normal."""
+"""The model's normal weight, and vSphere's shares for each vCPU of a VM at level normal."""
 
 
 class VsphereOptions(VendorOptions, ScheduledOptions):
@@ -158,7 +158,7 @@ class VsphereOptions(VendorOptions, ScheduledOptions):
 
     @classmethod
     def within(cls, wanted: Scheduling) -> Scheduling:
-        """Refuse what ESXi does not know."""
+        """Refuse scheduling settings that ESXi does not support."""
         return refused(wanted, UNKNOWN, "ESXi")
 
     @model_validator(mode="after")
@@ -193,16 +193,16 @@ class VsphereOptions(VendorOptions, ScheduledOptions):
 
     @property
     def wanted_devices(self) -> str:
-        """The device models that are requested."""
+        """The device models that the arm requests."""
         return self.devices
 
     def allocation(self, role: str, vcpus: int, mhz: int) -> CpuAllocation:
-        """Return what a role's machine gets of the host's CPUs.
+        """Return the CPU allocation of a role's machine.
 
         Args:
             role: The machine's role.
             vcpus: Its number of vCPUs.
-            mhz: The clock rate of the host's CPUs: vSphere counts CPU time in MHz.
+            mhz: The clock rate of the host's CPUs in MHz: vSphere measures CPU time in MHz.
         """
         wanted = self.scheduling_of(role)
         shares = None

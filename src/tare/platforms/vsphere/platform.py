@@ -39,7 +39,7 @@ from tare.platforms.vsphere.vm import VsphereVm
 from tare.study.model.platform_options import GIVEN
 
 MAX_VCPUS = 128
-"""The most that Tare gives one virtual machine, whatever the host has."""
+"""The most vCPUs that Tare gives one virtual machine, even if the host has more."""
 MIN_MEMORY = 192 << 20
 MISSING_KNOBS = {
     "policy": "ESXi's scheduler does not support policy",
@@ -83,7 +83,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         return ", ".join(("vSphere VM", f"{options.devices} devices", *options.words()))
 
     def stated(self, options: VsphereOptions) -> Statement:
-        """Return what ESXi offers; nothing is tried for it."""
+        """Return ESXi's features; nothing is tried."""
         stated = Statement(
             capabilities=Capabilities(
                 pinning=True,
@@ -124,7 +124,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         return isolating_network(stated, options)
 
     def disk_bus(self, options: VsphereOptions) -> Bus:
-        """Return how virtual machines get the disk that their shape asks for."""
+        """Return how the disk that a shape asks for is attached to virtual machines."""
         return BUSES[options.devices]
 
     def session(self, connection: Mapping[str, Any]) -> VsphereSession:
@@ -134,7 +134,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
     async def look(
         self, session: VsphereSession, options: VsphereOptions, able: Capabilities
     ) -> ServerFindings:
-        """Find all that the options name, and whether the host can pin."""
+        """Find everything that the options name, and whether the host can pin."""
         proof, drs, carrier, rights, no_network = await session.call(
             lambda client: _look(client, session, options)
         )
@@ -153,7 +153,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         return ServerFindings(reason, versions, able, proof, rights, carrier)
 
     async def host_presence(self, session: VsphereSession, options: VsphereOptions) -> Presence:
-        """Return the state of the ESXi host, which vCenter knows while the host is off."""
+        """Return the state of the ESXi host; vCenter reports it even if the host is off."""
         return await session.call(
             lambda client: presence_of(
                 client, session.types, host_named(client, session.vim, options)
@@ -171,7 +171,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         return (VsphereSwitchResource(session, details),)
 
     def writes(self, options: VsphereOptions) -> tuple[Write, ...]:
-        """Return what VMs create at the host or vCenter."""
+        """Return what Tare creates for VMs at the host or at vCenter."""
         return (
             FOLDER,
             Write(
@@ -192,7 +192,7 @@ class Vsphere(VendorPlatform[VsphereOptions, VsphereSession]):
         )
 
     def boots(self, options: VsphereOptions) -> str:
-        """Return whose kernel it is; without `boot` the network must provide one."""
+        """Return the origin of the kernel; without `boot` the network must provide one."""
         return "that of what it boots"
 
     async def make(self, session: VsphereSession, request: VmRequest[VsphereOptions]) -> VsphereVm:

@@ -1,9 +1,9 @@
-"""The privileges that an account needs at ESXi or vCenter, and which of them it has.
+"""The privileges that an account needs at ESXi or vCenter, and those that it has.
 
-Privileges are named as in the vSphere Web Services API reference, ``Privileges Reference``; which
-call needs which is documented there with ``CreateVM_Task``, ``ReconfigVM_Task`` and ``ConfigSpec``.
-``AuthorizationManager.HasPrivilegeOnEntities`` reports those of the account; it needs System.Read
-on the objects.
+Privileges are named as in the vSphere Web Services API reference, ``Privileges Reference``. The
+privileges that each call needs are documented there with ``CreateVM_Task``, ``ReconfigVM_Task`` and
+``ConfigSpec``. ``AuthorizationManager.HasPrivilegeOnEntities`` reports the account's privileges; it
+needs System.Read on the objects.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ SURELY = frozenset(
         *("Datastore.AllocateSpace", "Datastore.FileManagement"),
     }
 )
-"""Those without which no virtual machine can be created, run and removed.
+"""The privileges without which no virtual machine can be created, run and removed.
 
-The others depend on what a machine has; a missing one is reported when a machine is created.
+The need for the others depends on the machine; a missing one is reported at its creation.
 """
 
 
@@ -72,15 +72,15 @@ def rights_of(
 
     Args:
         client: The service instance.
-        session: The login.
+        session: The session of the account.
         options: The arm's options.
-        where: Where virtual machines are created.
+        where: The location in which virtual machines are created.
 
     Returns:
         One text for each kind of object; empty: unknown.
 
     Raises:
-        InputError: It lacks one without which no machine can be created and removed.
+        InputError: It lacks a privilege without which no machine can be created and removed.
     """
     held = _held(client, session, needed(options, where))
     lacking = [
@@ -100,7 +100,7 @@ def rights_of(
 def why_no_network(client: Any, session: VsphereSession, host: Any) -> str:
     """Return why the account cannot create an isolated network on an ESXi host; empty: it can.
 
-    It is also empty if the server does not report the privileges.
+    The result is also empty if the server does not report the privileges.
     """
     held = _held(client, session, {"the host": (host, ON_HOST)})
     lacking = [each for kind in held.values() for each in kind.lacks]

@@ -1,6 +1,6 @@
-"""A session with ESXi or vCenter by pyVmomi, and what its faults mean.
+"""A session with ESXi or vCenter by pyVmomi, and the translation of its faults.
 
-The faults are those of the vSphere Web Services API reference, developer.broadcom.com.
+The faults are documented in the vSphere Web Services API reference, developer.broadcom.com.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ FREE = (
 )
 WRONG_STATE = "the virtual machine is"
 BUSY = "something else changes the same object"
-"""Messages of refusals that end with another state, or with another task, contain these."""
+"""Texts in refusals that end when a state changes or when another task ends."""
 _COOKIE = "vmware_soap_session"
 
 
 class VsphereSession(AccountSession[Any]):
-    """A login at ESXi or vCenter; its client is pyVmomi's ``ServiceInstance``.
+    """A session with ESXi or vCenter; its client is pyVmomi's ``ServiceInstance``.
 
     Its arguments and errors are those of :class:`AccountSession`.
     """
@@ -56,7 +56,7 @@ class VsphereSession(AccountSession[Any]):
         return self.types.vim
 
     def log_in(self) -> Any:
-        """Connect; the session's id is kept out of messages too."""
+        """Connect; the session's id is also kept out of messages."""
         client = self._connect.SmartConnect(
             host=self.address,
             port=self.tcp_port,
@@ -69,13 +69,13 @@ class VsphereSession(AccountSession[Any]):
         return client
 
     def log_out(self, client: Any) -> None:
-        """End the session, if the server still knows it."""
+        """End the session, if the server still has it."""
         self._connect.Disconnect(client)
 
     def fault(self, error: Exception) -> TareError:
-        """Return what a fault of the API, or of the connection, means."""
+        """Translate a fault of the API or of the connection."""
         vim, vmodl = self.types.vim.fault, self.types.vmodl
-        # A fault of the API prints all its fields; the message is one of them.
+        # Printing a fault of the API shows all its fields; the message is one of them.
         words = error.msg if isinstance(error, vmodl.MethodFault) else error
         message = str(words or "") or type(error).__name__
         kind = type(error).__name__.rpartition(".")[2]
@@ -116,20 +116,20 @@ class VsphereSession(AccountSession[Any]):
         return MachineFault(f"{self.name}: {kind}: {message}")
 
     async def task(self, begin: Callable[[Any], Any]) -> Any:
-        """Begin a task and wait for its end; returns its result.
+        """Begin a task, wait for its end, and return its result.
 
         Args:
             begin: Called with the service instance; returns the task.
 
         Raises:
-            TareError: It was refused, failed half-way, or takes longer than :data:`TASK_S`.
+            TareError: The task was refused, failed, or takes longer than :data:`TASK_S` seconds.
         """
-        # Two calls: a session that expires while the task runs must not begin it again.
+        # Two calls: if the session expires while the task runs, the task must not begin again.
         begun = await self.call(lambda client: begin(client)._moId)
 
         def look(client: Any) -> dict[str, Any] | None:
-            # Not all of `info`: pyVmomi may not accept its `entity`, as the simulator's of a
-            # copied disk.
+            # # Request only some parts of `info`: pyVmomi may reject its `entity`, such as the one
+            # that the simulator reports for a copied disk.
             task = self.vim.Task(begun, client._stub)
             info = properties(client, self.types, task, TASK_PROPERTIES)
             return info if info["info.state"] in ("success", "error") else None
@@ -145,9 +145,9 @@ class VsphereSession(AccountSession[Any]):
         """Put a file on a datastore, by the server's ``/folder`` over HTTPS.
 
         Args:
-            datacenter: The datacenter's path, as the API has it.
+            datacenter: The datacenter's path in the API's form.
             datastore: The datastore's name.
-            path: Where on it.
+            path: The file's path on the datastore.
             content: The file's bytes.
 
         Raises:

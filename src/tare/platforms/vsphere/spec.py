@@ -22,15 +22,15 @@ BUSES = {
     "paravirtual": Bus("PVSCSI", frozenset({"vmw_pvscsi"})),
     "emulated": Bus("LSI Logic", frozenset({"mptspi"})),
 }
-"""How a disk is attached, by the arm's `devices`."""
+"""The bus of a disk, by the arm's `devices`."""
 
 
 def require_processors(wanted: Sequence[int], threads: int) -> None:
-    """Check that an ESXi host has some logical processors; the API accepts any number.
+    """Check that an ESXi host has some logical processors, because the API accepts any number.
 
     Args:
-        wanted: Their numbers.
-        threads: How many the host has.
+        wanted: The numbers of the processors.
+        threads: The number of logical processors that the host has.
 
     Raises:
         InputError: One of them is missing.
@@ -57,10 +57,10 @@ def config_spec(
         vim: The API's types.
         options: The arm's options.
         name: The machine's name.
-        shape: Its size.
-        where: Where it is created.
-        pins: The host's processors that it may use; empty: any.
-        cpu: What it gets of the host's CPUs.
+        shape: The machine's size.
+        where: The location in which it is created.
+        pins: The logical processors of the host that it may use; empty: any.
+        cpu: Its allocation of the host's CPUs.
     """
     memory = shape.memory >> 20
     spec = vim.vm.ConfigSpec(
@@ -95,7 +95,7 @@ def config_spec(
 
 
 def extra(options: VsphereOptions) -> dict[str, str]:
-    """Return the settings without a field of their own."""
+    """Return the settings that have no field of their own in the API."""
     return {"stealclock.enable": "TRUE"} if options.steal_clock else {}
 
 
@@ -119,7 +119,7 @@ def _controller(vim: Any, options: VsphereOptions) -> Any:
 
 
 def _backing(vim: Any, network: Any) -> Any:
-    """Return how a card is connected to a port group."""
+    """Return the backing that connects a card to a port group."""
     if not isinstance(network, vim.dvs.DistributedVirtualPortgroup):
         return vim.vm.device.VirtualEthernetCard.NetworkBackingInfo(
             deviceName=network.name, network=network
@@ -136,9 +136,9 @@ def _nic(vim: Any, options: VsphereOptions, backing: Any, key: int = NIC, mac: s
     Args:
         vim: The API's types.
         options: The arm's options.
-        backing: The port group that it is connected to.
-        key: Its key.
-        mac: Its address; empty: vSphere generates one.
+        backing: The backing for its port group.
+        key: The card's device key.
+        mac: The card's MAC address; empty: vSphere generates one.
     """
     kind = "vmxnet3" if options.devices == "paravirtual" else options.nic
     kinds = {
@@ -158,7 +158,7 @@ def _nic(vim: Any, options: VsphereOptions, backing: Any, key: int = NIC, mac: s
 
 
 def second_card(vim: Any, options: VsphereOptions, host: Any, card: IsolatedNic) -> Any:
-    """Return the change that adds a card on an isolated network, of the same kind as the first.
+    """Return the change that adds a card of the first card's kind on an isolated network.
 
     Args:
         vim: The API's types.
@@ -175,7 +175,7 @@ def second_card(vim: Any, options: VsphereOptions, host: Any, card: IsolatedNic)
     backing = (
         _backing(vim, distributed[0])
         if distributed
-        # A port group of a standard switch is found by its name.
+        # A port group of a standard switch is identified by its name.
         else vim.vm.device.VirtualEthernetCard.NetworkBackingInfo(deviceName=name)
     )
     return _added(vim, _nic(vim, options, backing, SECOND_NIC, card.mac))
@@ -188,14 +188,14 @@ def media(
     folder: str,
     own: OwnDisk | None = None,
 ) -> list[Any]:
-    """Return the changes that attach the configuration, what boots, and a disk of its own.
+    """Return the changes that attach the configuration, the boot medium, and the machine's disk.
 
     Args:
         vim: The API's types.
-        devices: What the virtual machine has, its controllers among them.
+        devices: The devices of the virtual machine, including its controllers.
         options: The arm's options.
-        folder: Its folder, as ``[DATASTORE] PATH``.
-        own: Its empty disk; None: none.
+        folder: The machine's folder, as ``[DATASTORE] PATH``.
+        own: The machine's empty disk; None: it has none.
     """
     ide = _key_of(devices, vim.vm.device.VirtualIDEController)
     changes = [_added(vim, _cd(vim, CD, ide, 1, f"{folder}/{CONFIGURATION}"))]
@@ -221,7 +221,7 @@ def _created(vim: Any, own: OwnDisk, controller: int, file: str) -> Any:
     backing = vim.vm.device.VirtualDisk.FlatVer2BackingInfo(
         fileName=file,
         diskMode="persistent",
-        # All blocks are allocated and zeroed now, not while something is measured.
+        # All blocks are allocated and zeroed now, and not during a measurement.
         thinProvisioned=False,
         eagerlyScrub=True,
     )

@@ -1,4 +1,4 @@
-"""One virtual machine of vSphere's, and what disturbed it."""
+"""A vSphere virtual machine, and the events that disturbed it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class VsphereVm(VirtualMachine):
         options: The arm's options.
         name: Its name.
         vcpus: Its number of vCPUs.
-        builder: Has created it.
+        builder: The builder that created it.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class VsphereVm(VirtualMachine):
         return self._vim.VirtualMachine(self._id, client._stub)
 
     async def power_on(self) -> None:
-        """Check that it is as requested, and switch it on."""
+        """Check that the machine is as requested, and switch it on."""
         await self._session.call(self._checked)
         await self._session.task(lambda client: self._known(client).PowerOnVM_Task())
 
@@ -76,7 +76,7 @@ class VsphereVm(VirtualMachine):
                 )
 
     async def why_off(self) -> str:
-        """Return why it does not run; empty while it does."""
+        """Return why the machine does not run; empty while it runs."""
         try:
             state = await self._session.call(
                 lambda client: str(self._known(client).runtime.powerState)
@@ -87,12 +87,12 @@ class VsphereVm(VirtualMachine):
         return "" if state == ON else words.get(state, f"it is {state}")
 
     async def power_off(self) -> None:
-        """Switch it off at once; does nothing if it is off."""
+        """Switch the machine off at once; do nothing if it is off."""
         if not await self.why_off():
             await self._session.task(lambda client: self._known(client).PowerOffVM_Task())
 
     async def applied(self) -> Mapping[str, Any]:
-        """Return how it is scheduled, what it has, and what the hypervisor is."""
+        """Return the machine's scheduling, its devices, and the facts about the hypervisor."""
         return await self._session.call(self._read_applied)
 
     def _read_applied(self, client: Any) -> dict[str, Any]:
@@ -102,7 +102,8 @@ class VsphereVm(VirtualMachine):
         allocation = config.cpuAllocation
         return {
             "scheduling": {
-                # The affinity is the virtual machine's: each vCPU may use all of it.
+                # The affinity belongs to the virtual machine: each vCPU may use all of its
+                # processors.
                 "vcpus": {str(number): affinity for number in range(self._vcpus) if affinity},
                 "reservation_mhz": allocation.reservation,
                 "limit_mhz": allocation.limit,
@@ -116,7 +117,7 @@ class VsphereVm(VirtualMachine):
         }
 
     async def disturbances(self) -> tuple[str, ...]:
-        """Return what has disturbed it so far."""
+        """Return the events that have disturbed the machine so far."""
         return await self._session.call(
             lambda client: tuple(
                 find_disturbances(client, self._known(client), self._session.types, self._home)
@@ -124,7 +125,7 @@ class VsphereVm(VirtualMachine):
         )
 
     async def figures(self, begun: float, ended: float) -> HypervisorFigures | None:
-        """Return what ESXi counted in the intervals of 20 s that are wholly within a period."""
+        """Return ESXi's counters for the 20 s intervals that are entirely within a period."""
         return await self._session.call(
             lambda client: figures_of(client, self._known(client), self._vim, begun, ended)
         )
@@ -152,11 +153,11 @@ MOVES = (
     "VmSuspendedEvent",
     "VmFailoverEvent",
 )
-"""Events that invalidate what was measured meanwhile ("Event" and its kinds, API reference)."""
+"""Events that invalidate values measured at that time ("Event" and its kinds, API reference)."""
 
 
 def find_disturbances(client: Any, machine: Any, types: Any, home: str) -> Iterator[str]:
-    """Yield what has disturbed a virtual machine so far, one phrase each.
+    """Yield the events that have disturbed a virtual machine so far, one phrase each.
 
     Args:
         client: The service instance.
@@ -178,7 +179,7 @@ def find_disturbances(client: Any, machine: Any, types: Any, home: str) -> Itera
         ("compressed", (memory.compressedMemory or 0) // 1024),
     ):
         if size:
-            # A condition that lasts is reported by each look.
+            # A lasting condition is reported by each look.
             yield f"{size} MiB of its memory are {words} at {_utc_now()}"
 
 
