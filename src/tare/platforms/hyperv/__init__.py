@@ -1,1 +1,1 @@
-"""Hyper-V: machines made and removed over PowerShell remoting."""
+"""Hyper-V: virtual machines created and removed over PowerShell remoting."""

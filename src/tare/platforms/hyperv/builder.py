@@ -1,4 +1,4 @@
-"""Create what one machine on a host needs: a folder, its files, and the VM."""
+"""Create everything that one machine on a host needs: a folder, its files, and the VM."""
 
 from __future__ import annotations
 
@@ -29,36 +29,37 @@ from tare.platforms.vendors.session import NoSuchObject
 
 CONFIGURATION, ISO, OWN = "tare-cfg.iso", ".iso", "disk.vhdx"
 WRITE = "param([string]$Path, [byte[]]$Bytes) [IO.File]::WriteAllBytes($Path, $Bytes)"
-"""No cmdlet does this; the script's text is constant, and its values are parameters."""
+"""No cmdlet writes bytes to a file. The script's text is constant; its values are parameters."""
 TEMPLATE = "MicrosoftUEFICertificateAuthority"
 IDE, SECOND = 1, 1
-"""Generation 1: its DVD drives are on its second IDE controller."""
+"""The controller and location of the second DVD drive in generation 1: both drives are on IDE 1."""
 
 BUSES = {
     "paravirtual": Bus("SCSI, synthetic", frozenset({"hv_storvsc"})),
     "emulated": Bus(
         "IDE",
         frozenset({"ata_piix"}),
-        # Such a disk appears on both, and would be found twice (Linux's drivers/ata/ata_piix.c).
+        # # Otherwise the disk appears on both buses, and is found twice (Linux's
+        # drivers/ata/ata_piix.c).
         "boot an image that leaves it to IDE: tare image live --append ata_piix.prefer_ms_hyperv=0 "
         "--append module_blacklist=hv_storvsc",
     ),
 }
-"""How a VM's own disk is attached, by the arm's `devices`."""
+"""The bus of a VM's own disk, by the arm's `devices`."""
 PLACES: Mapping[str, Mapping[str, Any]] = {
     "paravirtual": {"ControllerType": "SCSI"},
     "emulated": {"ControllerType": "IDE", "ControllerNumber": 0, "ControllerLocation": 1},
 }
-"""Where it is attached; in generation 1, the boot disk is at IDE 0:0."""
+"""The position of a VM's own disk, by `devices`; in generation 1, the boot disk is at IDE 0:0."""
 
 
 @dataclass(frozen=True)
 class VmLocation:
-    """Where a VM is created.
+    """The location in which a VM is created.
 
     Args:
         host: The host's properties.
-        folder: The folder that contains the VM's own.
+        folder: The folder in which the VM gets its own folder.
         switch: The virtual switch, by name.
     """
 
@@ -70,17 +71,17 @@ class VmLocation:
 class HypervVmResource(ServerResource[HypervSession]):
     """A VM with its folder.
 
-    A VM is Tare's if it has the name and its files are in that folder: Hyper-V lets several VMs
-    have the same name.
+    A VM is Tare's if it has the name and its files are in that folder. The name alone is not
+    enough, because Hyper-V lets several VMs have the same name.
     """
 
     kind = "hyperv-vm"
-    # A file of a VM that was just switched off is still open for a moment.
+    # A file of a VM that was just switched off remains open for a moment.
     busy = ("RemoveFileSystemItemIOError", "InvalidState")
 
     @property
     def words(self) -> str:
-        """What it is, with its name."""
+        """A phrase that names the VM."""
         return f"the VM {self.name} with its folder"
 
     @property
@@ -88,7 +89,7 @@ class HypervVmResource(ServerResource[HypervSession]):
         return str(self.details["folder"])
 
     async def exists(self) -> bool:
-        """Return whether the VM or its folder is there."""
+        """Return whether the VM or its folder exists."""
         server = Server(self.session)
         is_vm = bool(await server.own(self.name, self._folder))
         return is_vm or await server.has(within(self._folder, self.name), "Container")
@@ -104,7 +105,7 @@ class HypervVmResource(ServerResource[HypervSession]):
 
 
 class VmBuilder:
-    """Creates VMs with what is attached to them.
+    """Creates VMs, with their disks and network cards.
 
     Args:
         server: The host.
@@ -117,10 +118,10 @@ class VmBuilder:
         self.vm = uuid.UUID(int=0)
         """The id of the VM that was created."""
         self.group: uuid.UUID | None = None
-        """The id of the CPU group that confines it; None: none does."""
+        """The id of the CPU group that confines the VM; None: it is not confined."""
 
     async def locate(self) -> VmLocation:
-        """Find all that the options name.
+        """Find everything that the options name.
 
         Raises:
             InputError: Something is missing, or not visible to the account.
@@ -141,7 +142,7 @@ class VmBuilder:
         return VmLocation(host, folder, await server.switch(options.switch))
 
     async def require_free(self, name: str, location: VmLocation) -> None:
-        """Check that no VM or folder has the name: Hyper-V would create a second one."""
+        """Check that no VM or folder has the name, because Hyper-V would create a second VM."""
         server, home = self._server, within(location.folder, name)
         if await server.called(name):
             raise MachineFault(f"{server.session.name} has a VM called {name} already")
@@ -151,7 +152,7 @@ class VmBuilder:
     async def confine(
         self, request: VmRequest[HypervOptions], location: VmLocation, facts: Mapping[str, Any]
     ) -> tuple[int, ...]:
-        """Create the CPU group of a machine, if it gets one; return its processors.
+        """Create the CPU group of a machine, if it gets one, and return its processors.
 
         Raises:
             TareError: The host has no such processor, or no CPU groups.
@@ -180,10 +181,10 @@ class VmBuilder:
         image = str(options.image)
         boots: dict[str, Any] = {"NoVHD": True, "BootDevice": "CD"}
         if not image.lower().endswith(ISO):
-            # A VM writes to its boot disk, and a child disk would read through its parent.
+            # A VM writes to its boot disk; with a child disk, reads would go through the parent.
             copy = within(home, f"boot{image[image.rindex('.') :].lower()}")
             await session.run(cmdlet("Copy-Item", LiteralPath=image, Destination=copy))
-            # In generation 1 this is IDE (New-VM's page).
+            # In generation 1 the controller is IDE (documentation of New-VM).
             boots = {"VHDPath": copy, "BootDevice": "VHD"}
         made = await session.run(
             cmdlet(
@@ -198,7 +199,7 @@ class VmBuilder:
         )
         self.vm = vm = uuid.UUID(made[0].text("Id"))
         if not same_path(made[0].text("Path"), home):
-            # Elsewhere it would not be recognised as Tare's, and not be removed.
+            # In another folder the VM would not be recognised as Tare's, and would not be removed.
             await self._server.discard(vm)
             raise MachineFault(f"its files are in {made[0].text('Path')}, and not in {home}")
         await self._set(vm, spec)
@@ -226,7 +227,7 @@ class VmBuilder:
             cmdlet(
                 "Set-VM",
                 StaticMemory=True,
-                # Nothing may create checkpoints, such as a backup.
+                # Nothing, such as a backup, may create checkpoints.
                 CheckpointType="Disabled",
                 AutomaticStartAction="Nothing",
                 AutomaticStopAction="TurnOff",
@@ -249,7 +250,7 @@ class VmBuilder:
             await server.of(vm, cmdlet("Set-VMFirmware", EnableSecureBoot=state, **secured))
 
     async def _connect(self, vm: uuid.UUID, switch: str) -> None:
-        """Give the VM the requested card, and remove the one that it has by default."""
+        """Remove the network card that the VM has by default, and add the requested one."""
         server = self._server
         await server.of(
             vm, cmdlet("Get-VMNetworkAdapter"), cmdlet("Remove-VMNetworkAdapter", Confirm=False)
@@ -257,7 +258,7 @@ class VmBuilder:
         await self._add_card(vm, switch)
 
     async def _add_card(self, vm: uuid.UUID, switch: str, mac: str = "") -> None:
-        """Add a card of the arm's kind; an empty address: the host chooses it."""
+        """Add a network card of the arm's kind; if the address is empty, the host chooses it."""
         parameters: dict[str, Any] = {"SwitchName": switch}
         if self._options.devices == "emulated":
             parameters["IsLegacy"] = True
@@ -266,7 +267,7 @@ class VmBuilder:
         await self._server.of(vm, cmdlet("Add-VMNetworkAdapter", **parameters))
 
     async def _limit(self, vm: uuid.UUID, card: IsolatedNic) -> None:
-        """Limit what a card sends, if it has a limit."""
+        """Limit the card's sending rate, if it has a limit."""
         if card.rate is not None:
             await self._server.of(
                 vm,
@@ -276,7 +277,7 @@ class VmBuilder:
             )
 
     async def _insert(self, vm: uuid.UUID, disc: str) -> None:
-        """Put the image, if it is a CD, and the configuration into DVD drives."""
+        """Insert the configuration, and the image if it is a CD, into DVD drives."""
         options, server = self._options, self._server
         if options.image is not None and options.image.lower().endswith(ISO):
             await server.of(

@@ -1,4 +1,4 @@
-"""Cmdlets with parameters, and the objects they return: never text, so nothing is injected."""
+"""Cmdlets with parameters, and the objects that they return; values are never put into text."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Cmdlet:
     """One command of a pipeline.
 
     Args:
-        name: The cmdlet's name; for a script its text, which is the same each time.
-        parameters: Its parameters, as values: True for a switch.
+        name: The cmdlet's name. For a script, its text, which is the same each time.
+        parameters: The parameters' values by name; True sets a switch.
         is_script: Whether it is a script block instead of a cmdlet.
     """
 
@@ -34,17 +34,17 @@ class Long:
 
 
 def cmdlet(name: str, **parameters: Any) -> Cmdlet:
-    """Return a cmdlet with parameters, by their own names."""
+    """Return a cmdlet with its parameters by name."""
     return Cmdlet(name, parameters)
 
 
 def script(text: str, **parameters: Any) -> Cmdlet:
-    """Return a script block that takes its values as parameters (``param(…)``)."""
+    """Return a script block that receives its values as parameters (``param(…)``)."""
     return Cmdlet(text, parameters, is_script=True)
 
 
 def chosen(*names: str) -> Cmdlet:
-    """Return a cmdlet that keeps these properties of objects, and no others."""
+    """Return a cmdlet that keeps only these properties of objects."""
     return cmdlet("Select-Object", Property=list(names))
 
 
@@ -54,43 +54,43 @@ def named(value: str, by: str = "Name") -> Cmdlet:
 
 
 class PsObject:
-    """An object that PowerShell returned, by the names of its properties.
+    """An object that PowerShell returned, with its properties by name.
 
     Args:
-        properties: Name to value; an enumeration's value prints as its name.
+        properties: The values of the properties by name; an enumeration's value prints as its name.
     """
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self._properties = properties
 
     def text(self, name: str) -> str:
-        """Return a property in words; empty: there is none."""
+        """Return a property as text; empty if the object lacks it."""
         value = self._properties.get(name)
         return "" if value is None else str(value)
 
     def number(self, name: str) -> int | None:
-        """Return a property that is a whole number; None: there is none."""
+        """Return a property as a whole number; None if it is missing or not a number."""
         try:
             return int(str(self._properties.get(name)))
         except ValueError:
             return None
 
     def count(self, name: str) -> int:
-        """Return how many items a property has that is a list; 0: there is none."""
+        """Return the number of items of a list property; 0 if it is missing or not a list."""
         value = self._properties.get(name)
         return len(value) if isinstance(value, list | tuple) else 0
 
     def truth(self, name: str) -> bool | None:
-        """Return a property that is true or false; None: there is none."""
+        """Return a property that is true or false; None if it is missing or has another type."""
         value = self._properties.get(name)
         return value if isinstance(value, bool) else None
 
     def seconds(self, name: str) -> float | None:
-        """Return a time span in seconds; None: there is none."""
+        """Return a time span in seconds; None if it is missing or not a time span."""
         return seconds_of(self.text(name))
 
     def moment(self, name: str) -> float | None:
-        """Return a point in time in seconds since 1970; None: there is none, or it has no zone."""
+        """Return a point in time in seconds since 1970; None if it is missing or has no zone."""
         try:
             time = datetime.fromisoformat(self.text(name))
         except ValueError:
@@ -99,10 +99,10 @@ class PsObject:
 
 
 def seconds_of(span: str) -> float | None:
-    """Return a serialised TimeSpan (``P1DT2H3M4.5S``, XML Schema) in seconds; None: it is not one.
+    """Convert a serialised TimeSpan (``P1DT2H3M4.5S``, XML Schema) to seconds; None: invalid.
 
     Args:
-        span: The text.
+        span: The serialised text.
     """
     found = _DURATION.match(span)
     if found is None or span in ("P", "-P", "PT"):

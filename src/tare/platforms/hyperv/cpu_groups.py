@@ -1,9 +1,10 @@
 """CPU groups: they confine whole VMs to some of the host's processors.
 
-The Host Compute Service (HCS) creates and deletes groups: ``HcsGetServiceProperties`` and
-``HcsModifyServiceSettings`` of computecore.dll take JSON, in Windows Server 2019 and Windows 10
-1809 or newer. A VM names its group in ``Msvm_ProcessorSettingData.CpuGroupId``. No cmdlet does
-either. Sources: learn.microsoft.com, "Virtual Machine Resource Controls" and the HCS reference.
+The Host Compute Service (HCS) creates and deletes groups, in Windows Server 2019 and Windows 10
+1809 or newer. Its functions ``HcsGetServiceProperties`` and ``HcsModifyServiceSettings`` in
+computecore.dll take JSON. A VM names its group in ``Msvm_ProcessorSettingData.CpuGroupId``. No
+cmdlet does either. Sources: learn.microsoft.com, "Virtual Machine Resource Controls" and the HCS
+reference.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ if ($done.ReturnValue -eq 4096) {
     if ($job.JobState -ne 7) { throw $job.ErrorDescription }
 } elseif ($done.ReturnValue -ne 0) { throw "ModifyResourceSettings: $($done.ReturnValue)" }
 """
-"""The same; ModifyResourceSettings changes the settings of a VM that exists."""
+"""As above; ModifyResourceSettings changes the settings of an existing VM."""
 DONE, DENIED = "00000000", "80070005"
-"""HRESULTs: S_OK and E_ACCESSDENIED."""
+"""The HRESULTs S_OK and E_ACCESSDENIED."""
 SETTINGS = "Msvm_ProcessorSettingData"
 ROOT = "root"
 """The scheduler with which Windows schedules VMs ("Manage Hyper-V hypervisor scheduler types")."""
@@ -72,12 +73,12 @@ class HypervGroupResource(ServerResource[HypervSession]):
 
     @property
     def words(self) -> str:
-        """What it is, with its VM."""
+        """A phrase that names the group by its VM."""
         return f"the CPU group of {self.name}"
 
     @property
     def group(self) -> uuid.UUID:
-        """Its id."""
+        """The id of the group."""
         return uuid.UUID(str(self.details["group"]))
 
     async def create(self) -> None:
@@ -94,16 +95,16 @@ class HypervGroupResource(ServerResource[HypervSession]):
         )
 
     async def exists(self) -> bool:
-        """Return whether the group is there."""
+        """Return whether the group exists."""
         return self.group in await groups_of_host(self.session)
 
     async def remove(self) -> None:
-        """Delete the group; its VM was removed before."""
+        """Delete the group; its VM has already been removed."""
         await _modify(self.session, "DeleteGroup", {"GroupId": str(self.group)})
 
 
 def require_groups(facts: Mapping[str, Any]) -> None:
-    """Check that the hypervisor schedules VMs itself; raises InputError if Windows does."""
+    """Check that the hypervisor schedules VMs; raise InputError if Windows schedules them."""
     if facts.get("scheduler") == ROOT:
         raise InputError(
             "CPU groups confine nothing here: the hypervisor's scheduler is the root scheduler",
@@ -132,14 +133,14 @@ async def groups_of_host(session: HypervSession) -> Mapping[uuid.UUID, tuple[int
 
 
 async def placed_by_core(session: HypervSession, carrier: Carrier) -> Carrier:
-    """Return a host's CPUs with the core, the package and the NUMA node of each.
+    """Add to a host's CPUs the core, the package and the NUMA node of each.
 
-    No cmdlet reports which processors share a core. What the Host Compute Service does not report
-    is left unchanged.
+    No cmdlet reports which processors share a core. Fields that the Host Compute Service does not
+    report stay unchanged.
 
     Args:
         session: An open session.
-        carrier: The host as its cmdlets report it.
+        carrier: The host as reported by its cmdlets.
     """
     answer = await _call(session, "get", {"PropertyTypes": ["ProcessorTopology"]})
     try:
@@ -172,12 +173,12 @@ async def placed_by_core(session: HypervSession, carrier: Carrier) -> Carrier:
 
 
 async def bind(session: HypervSession, vm: uuid.UUID, group: uuid.UUID) -> None:
-    """Put a VM that is switched off into a group."""
+    """Put a VM into a group; the VM must be off."""
     await session.run(script(BIND, Vm=str(vm), Group=str(group)))
 
 
 async def group_of(session: HypervSession, vm: uuid.UUID) -> str:
-    """Return the id of a VM's group, as the host reports it; empty: it reports none."""
+    """Return the id of a VM's group as the host reports it; empty if it reports no group."""
     settings = cmdlet(
         "Get-CimInstance",
         Namespace="root/virtualization/v2",
@@ -191,7 +192,7 @@ async def group_of(session: HypervSession, vm: uuid.UUID) -> str:
 def group_details(
     details: Mapping[str, Any], group: uuid.UUID, processors: Sequence[int]
 ) -> dict[str, Any]:
-    """Return what the ledger records of a group, in addition to how its host is reached."""
+    """Return the ledger's details of a group: those of its host, its id and its processors."""
     return {**details, "group": str(group), "processors": sorted(set(processors))}
 
 
@@ -205,7 +206,7 @@ async def _call(session: HypervSession, call: str, document: Mapping[str, Any]) 
     try:
         answer = await session.values(script(COMPUTE, Call=call, Document=json.dumps(document)))
     except Failed as fault:
-        # The library, or its function, is not there.
+        # The library, or its function, is missing.
         raise InputError(f"{session.name} has no CPU groups: {fault.message}", NEWER) from fault
     code, text = (answer[0] if answer else "nothing"), " ".join(answer[1:])
     if code == DENIED:

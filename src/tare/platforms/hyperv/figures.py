@@ -1,9 +1,9 @@
-"""The time that a VM's processors waited to run: Hyper-V's *CPU Wait Time Per Dispatch*.
+"""The time during which a VM's processors waited to run: *CPU Wait Time Per Dispatch*.
 
-Hyper-V has two counters for each virtual processor, nanoseconds and dispatches (a counter of the
+Hyper-V has two counters for each virtual processor: nanoseconds and dispatches (a counter of the
 type PERF_AVERAGE_BULK with its base). The figure is the growth of the first divided by the growth
-of the second: an average, which shows no single wait. The counters are read by their WMI class,
-whose names are the same in every language of Windows, before a cell and after it; nothing is
+of the second: an average, which does not show individual waits. The counters are read before a cell
+and after it, by their WMI class, whose names are the same in every language of Windows. Nothing is
 interpolated.
 """
 
@@ -20,7 +20,7 @@ CLASS = "Win32_PerfRawData_HvStats_HyperVHypervisorVirtualProcessor"
 WAITED, DISPATCHED = "CPUWaitTimePerDispatch", "CPUWaitTimePerDispatch_Base"
 SOURCE = "Hyper-V's CPU Wait Time Per Dispatch: a mean over dispatches, never a maximum"
 MOST = 1 << 32
-"""Dispatches are counted in 32 bits (PERF_AVERAGE_BASE), and wrap around."""
+"""The size of the dispatch counter: it has 32 bits (PERF_AVERAGE_BASE), and wraps around."""
 _VCPU = re.compile(r"^(.*):Hv VP (\d+)$")
 
 
@@ -29,9 +29,9 @@ class Reading:
     """Both counters of a VM's processors at one time.
 
     Args:
-        asked: When they were requested (s, Unix time, this computer's clock).
-        answered: When the answer came; they were read between the two.
-        counters: vCPU to nanoseconds waited and times dispatched, since the VM's start.
+        asked: The time of the request (s, Unix time, this computer's clock).
+        answered: The time of the answer, by the same clock; the counters were read between the two.
+        counters: By vCPU: the nanoseconds waited and the number of dispatches since the VM's start.
     """
 
     asked: float
@@ -40,7 +40,7 @@ class Reading:
 
 
 def reading(name: str) -> tuple[Cmdlet, ...]:
-    """Return what asks for the counters of the VM of a name."""
+    """Return the pipeline that requests the counters of the VM with a name."""
     return (
         cmdlet("Get-CimInstance", ClassName=CLASS),
         cmdlet("Where-Object", Property="Name", Like=True, Value=f"{name}:*"),
@@ -61,15 +61,15 @@ def counters_of(name: str, found: Sequence[PsObject]) -> dict[int, tuple[int, in
 
 
 def waits(readings: Sequence[Reading], begun: float, ended: float) -> HypervisorFigures | None:
-    """Return how long each processor waited per dispatch, from just before a while to just after.
+    """Return how long each vCPU waited per dispatch, from just before a period to just after it.
 
     Args:
-        readings: In the order of time.
-        begun: The while's begin (s, Unix time).
-        ended: Its end.
+        readings: The readings, oldest first.
+        begun: The period's start (s, Unix time).
+        ended: The period's end.
 
     Returns:
-        None if there is no reading on either side of it.
+        None if no reading is before the period, or none is after it.
     """
     before = [each for each in readings if each.answered <= begun]
     after = [each for each in readings if each.asked >= ended]

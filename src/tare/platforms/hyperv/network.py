@@ -1,4 +1,4 @@
-"""A network of Tare's own on a host: a private virtual switch, which connects VMs only."""
+"""An isolated network that Tare creates on a host: a private switch, which connects only VMs."""
 
 from __future__ import annotations
 
@@ -8,34 +8,35 @@ from tare.platforms.hyperv.session import HypervSession
 from tare.platforms.vendors.resource import ServerResource
 
 PRIVATE = "Private"
-"""The type of a switch that neither the host nor a network card is connected to (New-VMSwitch)."""
+"""The type of a switch to which neither the host nor a network card is connected (New-VMSwitch)."""
 
 
 class HypervSwitchResource(ServerResource[HypervSession]):
     """A private virtual switch.
 
-    Hyper-V lets several switches have the same name, so Tare's is marked by its notes too.
+    Hyper-V lets several switches have the same name, so Tare also marks its own by their notes.
     """
 
     kind = "hyperv-switch"
-    # A VM that was just switched off still uses it for a moment.
+    # A VM that was just switched off still uses the switch for a moment.
     busy = ("ObjectInUse",)
 
     @property
     def words(self) -> str:
-        """What it is, with its name."""
+        """A phrase that names the switch."""
         return f"the virtual switch {self.name}"
 
     async def create(self) -> None:
-        """Create the switch; raises if the account has no right to."""
+        """Create the switch; raises if the account lacks the right."""
         await self.session.run(
             cmdlet("New-VMSwitch", Name=self.name, SwitchType=PRIVATE, Notes=notes_of(self.name)),
             chosen("Id"),
         )
 
     async def exists(self) -> bool:
-        """Return whether the switch is there."""
-        # An account without rights gets an empty list, which would mean nothing.
+        """Return whether the switch exists."""
+        # An account without rights gets an empty list, which would not prove that the switch is
+        # missing.
         await Server(self.session).host()
         return bool(await self.session.run(*self._own_switches(), chosen("Id")))
 
@@ -54,10 +55,10 @@ class HypervSwitchResource(ServerResource[HypervSession]):
 
 
 def notes_of(name: str) -> str:
-    """Return the notes by which a switch is Tare's."""
+    """Return the notes that mark a switch as Tare's."""
     return f"{name}: an isolated network of Tare's, removed when it was measured"
 
 
 def adapter_address(mac: str) -> str:
-    """Return a MAC address as ``Add-VMNetworkAdapter`` gets it: digits without separators."""
+    """Convert a MAC address to the form for ``Add-VMNetworkAdapter``: digits without separators."""
     return mac.replace(":", "").upper()

@@ -1,4 +1,4 @@
-"""What can be chosen about a VM of Hyper-V."""
+"""Options of Hyper-V virtual machines."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from tare.platforms.vendors.options import VendorOptions, image_faults
 KNOBS = frozenset({"weight", "cap", "reservation"})
 UNKNOWN = ("policy", "nice", "slice", "period")
 AUTO = "auto"
-"""The value of `cpu-groups` that uses them where they can be used."""
+"""The value of `cpu-groups` that uses CPU groups where they are available."""
 DEFAULT_WEIGHT, ALL = 100, 100
-"""The default weight of a VM, and all of its processors in percent. Set-VMProcessor accepts weights
-of 1 to 10000, and 0 to 100 for ``-Reserve`` and ``-Maximum``."""
+"""The default weight of a VM, and the percentage that means all of its processors.
+
+Set-VMProcessor accepts weights of 1 to 10000, and 0 to 100 for ``-Reserve`` and ``-Maximum``.
+"""
 _LOCAL = re.compile(r"^[A-Za-z]:\\[^\x00-\x1f<>:\"/|?*]+$")
 
 
@@ -97,7 +99,7 @@ class HypervOptions(VendorOptions, ScheduledOptions):
 
     @classmethod
     def within(cls, wanted: Scheduling) -> Scheduling:
-        """Refuse what Hyper-V does not support."""
+        """Refuse scheduling settings that Hyper-V does not support."""
         return refused(wanted, UNKNOWN, "Hyper-V")
 
     @model_validator(mode="after")
@@ -121,11 +123,11 @@ class HypervOptions(VendorOptions, ScheduledOptions):
 
     @property
     def wanted_devices(self) -> str:
-        """The device models that are requested."""
+        """The device models that the arm requests."""
         return self.devices
 
     def connection(self) -> dict[str, Any]:
-        """Return how to reach the host, without secrets: for sessions and the ledger."""
+        """Return how to reach the host, without secrets, for sessions and for the ledger."""
         return {**super().connection(), "authentication": self.authentication}
 
     def processor(self, role: str, vcpus: int) -> dict[str, int]:
@@ -133,7 +135,7 @@ class HypervOptions(VendorOptions, ScheduledOptions):
 
         Args:
             role: The machine's role.
-            vcpus: How many vCPUs it has: cap and reservation are percent of all of them.
+            vcpus: Its number of vCPUs: cap and reservation are percentages of all of them.
         """
         wanted = self.scheduling_of(role)
         return {
@@ -145,5 +147,5 @@ class HypervOptions(VendorOptions, ScheduledOptions):
 
 
 def _percent(cpus: float, vcpus: int) -> int:
-    """Return a number of CPUs in whole percent of a VM's vCPUs, at least 1."""
+    """Convert a number of CPUs to a whole percentage of a VM's vCPUs, at least 1."""
     return min(ALL, max(1, round(100 * cpus / vcpus)))

@@ -1,4 +1,4 @@
-"""Hyper-V as a platform."""
+"""The platform ``hyperv``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tare.study.model.platform_options import GIVEN
 
 MIN_MEMORY = 256 << 20
 MOST_OF_GENERATION_1 = 64
-"""vCPUs ("Plan for Hyper-V scalability in Windows Server")."""
+"""The limit of vCPUs in generation 1 ("Plan for Hyper-V scalability in Windows Server")."""
 MISSING_KNOBS = {
     "policy": "Hyper-V's schedulers do not support policy",
     "fifo": "Hyper-V's schedulers do not support fifo",
@@ -100,7 +100,7 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         return ", ".join(parts)
 
     def stated(self, options: HypervOptions) -> Statement:
-        """Return what Hyper-V offers; nothing is tried for it."""
+        """Return Hyper-V's features; nothing is tried."""
         emulated = {"emulated"} if options.generation == 1 else set()
         stated = Statement(
             capabilities=Capabilities(
@@ -142,7 +142,7 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         return isolating_network(stated, options)
 
     def disk_bus(self, options: HypervOptions) -> Bus:
-        """Return how VMs get the disk that their shape asks for."""
+        """Return how the disk that a shape asks for is attached to VMs."""
         return BUSES[options.devices]
 
     def session(self, connection: Mapping[str, Any]) -> HypervSession:
@@ -152,7 +152,7 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
     async def look(
         self, session: HypervSession, options: HypervOptions, able: Capabilities
     ) -> ServerFindings:
-        """Check that folder, switch and image are there."""
+        """Check that folder, switch and image exist."""
         server = Server(session)
         location = await VmBuilder(server, options).locate()
         facts = await facts_of(server, location.host)
@@ -179,7 +179,7 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         return ServerFindings(reason, versions, able, as_words(facts), rights, carrier)
 
     async def host_presence(self, session: HypervSession, options: HypervOptions) -> Presence:
-        """Return when the host was booted; a host that answers for Hyper-V is up."""
+        """Return the time of the host's boot; a host that answers for Hyper-V is up."""
         server = Server(session)
         await server.host()
         return Presence(since=await server.booted())
@@ -191,7 +191,7 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         return (HypervSwitchResource(session, {**options.connection(), "name": name}),)
 
     def writes(self, options: HypervOptions) -> tuple[Write, ...]:
-        """Return what VMs create on the host."""
+        """Return what Tare creates for VMs on the host."""
         return (
             FOLDER,
             Write(
@@ -209,7 +209,7 @@ class Hyperv(VendorPlatform[HypervOptions, HypervSession]):
         )
 
     def boots(self, options: HypervOptions) -> str:
-        """Return the image that contains the kernel; it must be named."""
+        """Return the origin of the kernel: the image, which the arm must name."""
         return image_named(
             options.image, "Hyper-V", "name a file of the host by `image`, such as `D:\\tare.iso`"
         )

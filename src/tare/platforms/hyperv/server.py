@@ -1,4 +1,4 @@
-"""Requests to a Hyper-V host: its VMs, switches and files, and facts about it."""
+"""Requests to a Hyper-V host about its VMs, switches and files, and facts about the host."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ SEEN = (
     *("CheckpointType", "ReplicationState", "PrimaryOperationalStatus"),
     "SecondaryOperationalStatus",
 )
-"""The properties of a VM that are looked at (Microsoft.HyperV.PowerShell.VirtualMachine)."""
+"""The properties of a VM that are requested (Microsoft.HyperV.PowerShell.VirtualMachine)."""
 
 
 class Server:
-    """A Hyper-V host, by an open session."""
+    """A Hyper-V host, reached through an open session."""
 
     def __init__(self, session: HypervSession) -> None:
         self.session = session
@@ -36,7 +36,7 @@ class Server:
         """Return the host's properties.
 
         Raises:
-            InputError: It shows them not to this account, which has no rights for Hyper-V.
+            InputError: The host does not show them to this account, which lacks rights for Hyper-V.
         """
         wanted = ("ComputerName", "LogicalProcessorCount", "MemoryCapacity", "VirtualMachinePath")
         found = await self.session.run(cmdlet("Get-VMHost"), chosen(*wanted))
@@ -48,22 +48,22 @@ class Server:
         return found[0]
 
     async def booted(self) -> float | None:
-        """Return when the host was booted, in seconds since 1970; None: the account may not ask."""
+        """Return the time of the host's boot (Unix time, s); None: the account cannot read it."""
         found = await self.optional(
             cmdlet("Get-CimInstance", ClassName="Win32_OperatingSystem"), chosen("LastBootUpTime")
         )
         return found[0].moment("LastBootUpTime") if found else None
 
     async def switch(self, name: str | None) -> str:
-        """Return a virtual switch's name; None: that of the only one.
+        """Return a virtual switch's name; if ``name`` is None, that of the only switch.
 
         Raises:
-            InputError: There is none, or more than one.
+            InputError: There is no such switch, or more than one.
         """
         found = await self.session.run(cmdlet("Get-VMSwitch"), chosen("Name"))
         names = [each.text("Name") for each in found]
         if name is None:
-            # Isolated switches of Tare's lead to no agent's callback.
+            # Tare's own isolated switches do not lead to the address that agents dial back to.
             names = [each for each in names if not each.startswith(PREFIX)]
         if name is None and len(names) == 1:
             return names[0]
@@ -80,19 +80,19 @@ class Server:
         return name
 
     async def has(self, path: str, kind: str) -> bool:
-        """Return whether there is a file (``Leaf``) or a folder (``Container``) of this path."""
+        """Return whether there is a file (``Leaf``) or a folder (``Container``) with this path."""
         asked = cmdlet("Test-Path", LiteralPath=path, PathType=kind)
         return await self.session.values(asked) == ["True"]
 
     async def vm(self, vm: uuid.UUID) -> PsObject:
-        """Return a VM; raises Missing if it is gone."""
+        """Return a VM; raises NoSuchObject if it is gone."""
         found = await self.session.run(cmdlet("Get-VM", Id=vm), chosen(*SEEN))
         if not found:
             raise NoSuchObject(f"{self.session.name} has no VM {vm}")
         return found[0]
 
     async def of(self, vm: uuid.UUID, *then: Cmdlet) -> list[PsObject]:
-        """Run a pipeline that begins with one VM, by its id: several VMs may have its name."""
+        """Run a pipeline that begins with one VM, found by its id, because names are not unique."""
         return await self.session.run(cmdlet("Get-VM", Id=vm), *then)
 
     async def power_on(self, vm: uuid.UUID) -> None:
@@ -105,10 +105,11 @@ class Server:
             await self.of(vm, cmdlet("Stop-VM", TurnOff=True, Force=True, Confirm=False))
 
     async def called(self, name: str) -> list[PsObject]:
-        """Return the VMs of a name: Hyper-V lets several have the same.
+        """Return the VMs with a name; Hyper-V lets several have the same.
 
         Raises:
-            Refused, InputError: The account may not see VMs, so an empty list would mean nothing.
+            RequestRefused, InputError: The account may not see VMs, so an empty list would prove
+            nothing.
         """
         await self.host()
         return await self.session.run(
@@ -116,7 +117,7 @@ class Server:
         )
 
     async def own(self, name: str, folder: str) -> list[uuid.UUID]:
-        """Return the VMs of a name whose files are in their own folder below another one.
+        """Return the VMs with a name whose files are in the folder of that name in ``folder``.
 
         VMs of the same name elsewhere are not Tare's.
         """
@@ -125,14 +126,14 @@ class Server:
         return [uuid.UUID(vm.text("Id")) for vm in found if same_path(vm.text("Path"), home)]
 
     async def remove_folder(self, path: str) -> None:
-        """Remove a folder with all that is in it; does nothing if it is gone."""
+        """Remove a folder and its content; do nothing if it is gone."""
         with contextlib.suppress(NoSuchObject):
             await self.session.run(
                 cmdlet("Remove-Item", LiteralPath=path, Recurse=True, Force=True, Confirm=False)
             )
 
     async def discard(self, vm: uuid.UUID) -> None:
-        """Remove a VM that is off, and leave its files."""
+        """Remove a VM that is off, but keep its files."""
         await self.of(vm, cmdlet("Remove-VM", Force=True, Confirm=False))
 
     async def snapshots(self, vm: uuid.UUID) -> list[str]:
@@ -141,7 +142,7 @@ class Server:
         return [each.text("Id") for each in found]
 
     async def optional(self, *pipeline: Cmdlet) -> list[PsObject]:
-        """Run a pipeline; return nothing if PowerShell refuses it to the account."""
+        """Run a pipeline; return an empty list if PowerShell refuses it, or it fails."""
         try:
             return await self.session.run(*pipeline)
         except (NoSuchObject, RequestRefused, Failed):
@@ -154,7 +155,7 @@ def within(folder: str, name: str) -> str:
 
 
 def same_path(one: str, other: str) -> bool:
-    """Return whether two Windows paths are the same, whatever their case."""
+    """Return whether two Windows paths are the same except for their case."""
     return one.rstrip("\\").casefold() == other.rstrip("\\").casefold()
 
 
@@ -168,9 +169,9 @@ PLANS = {
     "a1841308-3541-4fab-bc81-f71556f20b4a": "power saver",
     "e9a42b02-d5df-448d-aa00-03f14749eb61": "ultimate performance",
 }
-"""The power plans of Windows (winnt.h, ``GUID_MIN_POWER_SAVINGS`` and its like)."""
+"""Windows' power plans (winnt.h, ``GUID_MIN_POWER_SAVINGS`` and similar constants)."""
 SCHEDULERS = {1: "classic, SMT off", 2: "classic", 3: "core", 4: "root"}
-"""What the hypervisor logs at its start ("Manage Hyper-V hypervisor scheduler types")."""
+"""The types in the hypervisor's start-up log ("Manage Hyper-V hypervisor scheduler types")."""
 LAUNCHED = {"ProviderName": "Microsoft-Windows-Hyper-V-Hypervisor", "Id": 2}
 GROUPS = {
     "S-1-5-32-544": "Administrators",
@@ -179,9 +180,9 @@ GROUPS = {
     "S-1-5-32-558": "Performance Monitor Users",
     "S-1-5-32-573": "Event Log Readers",
 }
-"""The groups that matter here, by their id in every language ("Well-known SIDs")."""
+"""The relevant groups, by their id, which is the same in every language ("Well-known SIDs")."""
 MEMBER = "[Security.Principal.WindowsIdentity]::GetCurrent().Groups | ForEach-Object Value"
-"""No cmdlet reports this to an ordinary account; the script's text is constant."""
+"""No cmdlet reports the groups to an ordinary account; the script's text is constant."""
 NUMA_PROCESSORS = "ProcessorsAvailability"
 NUMA = ("NodeId", NUMA_PROCESSORS, "MemoryAvailable", "MemoryTotal")
 """The properties of a NUMA node; memory is in MiB (Microsoft.HyperV.PowerShell.VMHostNumaNode)."""
@@ -189,13 +190,13 @@ _TYPE = re.compile(r"0x([0-9a-fA-F]+)")
 
 
 async def facts_of(server: Server, host: PsObject) -> Mapping[str, Any]:
-    """Return what the host reports of itself; what this account may not see is left out.
+    """Return the facts that the host reports about itself; hidden ones are left out.
 
-    The registry is preferred to WMI: any account may read it.
+    The registry is preferred to WMI because any account may read it.
 
     Args:
         server: The host.
-        host: Its properties, as :meth:`Server.host` returns them.
+        host: The host's properties, as :meth:`Server.host` returns them.
     """
     windows = await _values(
         server, WINDOWS, "ProductName", "CurrentBuild", "UBR", "EditionID", "DisplayVersion"
@@ -226,7 +227,7 @@ async def facts_of(server: Server, host: PsObject) -> Mapping[str, Any]:
 
 
 async def groups_of(server: Server) -> tuple[str, ...]:
-    """Return which of :data:`GROUPS` the account is in; empty: unknown."""
+    """Return the groups among :data:`GROUPS` that the account is a member of; empty: unknown."""
     try:
         sids = await server.session.values(script(MEMBER))
     except (NoSuchObject, RequestRefused, Failed):
@@ -240,7 +241,7 @@ async def _values(server: Server, key: str, *names: str) -> PsObject:
 
 
 async def _sockets(server: Server) -> tuple[int, int, int]:
-    """Return how many sockets, cores and threads there are; 0: the account may not ask WMI."""
+    """Return the numbers of sockets, cores and threads; 0 if the account may not query WMI."""
     wanted = ("NumberOfCores", "NumberOfLogicalProcessors")
     sockets = await server.optional(
         cmdlet("Get-CimInstance", ClassName="Win32_Processor"), chosen(*wanted)
@@ -250,7 +251,7 @@ async def _sockets(server: Server) -> tuple[int, int, int]:
 
 
 async def _hyper_threading(server: Server) -> str:
-    """Return ``on`` or ``off``; empty if the account may not ask WMI."""
+    """Return ``on`` or ``off``; empty if the account may not query WMI."""
     _, cores, threads = await _sockets(server)
     return "" if not cores else "on" if threads > cores else "off"
 
@@ -258,17 +259,17 @@ async def _hyper_threading(server: Server) -> str:
 async def carrier_of(server: Server, host: PsObject) -> Carrier:
     """Return the host's CPUs and memory.
 
-    ``Get-VMHost`` counts the hypervisor's logical processors. Windows itself may have fewer of
-    them ("minroot"), and then its own count of cores is not the host's.
+    ``Get-VMHost`` counts the hypervisor's logical processors. Windows itself may have fewer
+    ("minroot"); in that case its own count of cores is not the host's.
 
     Args:
         server: The host.
-        host: Its properties, as :meth:`Server.host` returns them.
+        host: The host's properties, as :meth:`Server.host` returns them.
     """
     threads = host.number("LogicalProcessorCount") or 1
     sockets, cores, seen = await _sockets(server)
     nodes = await server.optional(cmdlet("Get-VMHostNumaNode"), chosen(*NUMA))
-    # The processors of a node follow those of the one before it.
+    # The processors of a node follow those of the previous node.
     numbers = [
         each.number("NodeId") or 0 for each in nodes for _ in range(each.count(NUMA_PROCESSORS))
     ]
@@ -292,7 +293,7 @@ async def carrier_of(server: Server, host: PsObject) -> Carrier:
 
 
 async def _scheduler(server: Server) -> str:
-    """Return the hypervisor's scheduler; empty if the account may not read the system's log."""
+    """Return the hypervisor's scheduler; empty if the account may not read the system log."""
     found = await server.optional(
         cmdlet("Get-WinEvent", FilterHashtable={"LogName": "System", **LAUNCHED}, MaxEvents=1),
         chosen("Message"),

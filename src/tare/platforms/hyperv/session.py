@@ -1,4 +1,4 @@
-"""A session with a Hyper-V host: a shell of PowerShell's over WinRM, by pypsrp."""
+"""A session with a Hyper-V host: a PowerShell shell over WinRM, by pypsrp."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tare.platforms.vendors.session import AccountSession, Expired, NoSuchObject
 REQUEST_S, POLL_S = 30, 4
 WORK_S = 900.0
 RIGHTS = "`tare help hyper-v` lists the rights that it needs"
-# WinRM's faults ([MS-WSMV], wsmerror.h).
+# Codes of WinRM's faults ([MS-WSMV], wsmerror.h).
 NO_SHELL, NOTHING_YET, DENIED = 0x8033805B, 0x80338029, 5
-# How PowerShell's error ids begin, in every language of the host.
+# Prefixes of PowerShell's error ids, which are the same in every language of the host.
 _MISSING = ("ObjectNotFound", "PathNotFound", "ItemNotFound")
 _REFUSED = ("InvalidState", "AccessDenied", "ObjectInUse")
 
@@ -28,7 +28,7 @@ class Failed(MachineFault):
 
 
 class HypervSession(AccountSession[Any]):
-    """A login at a host, with one shell; see :class:`AccountSession`.
+    """A session with a host, with one shell; see :class:`AccountSession`.
 
     Args:
         connection: As :meth:`tare.platforms.hyperv.options.HypervOptions.connection` returns it.
@@ -45,13 +45,13 @@ class HypervSession(AccountSession[Any]):
 
     @classmethod
     def load(cls) -> tuple[Any, ...]:
-        """Import pypsrp, and silence its debugging output, which repeats what is sent."""
+        """Import pypsrp, and silence its debug output, which repeats the data that it sends."""
         for name in ("pypsrp", "spnego"):
             logging.getLogger(name).setLevel(logging.WARNING)
         return super().load()
 
     def log_in(self) -> Any:
-        """Return an open pool of one runspace, which runs requests one by one."""
+        """Open a pool of one runspace, which runs requests one by one, and return it."""
         pool = self._shells.RunspacePool(
             self._transport.WSMan(
                 self.address,
@@ -68,7 +68,7 @@ class HypervSession(AccountSession[Any]):
         try:
             pool.open()
         except Exception:
-            # A shell that was half created would stay for hours.
+            # A shell that was only partly created would remain for hours.
             with contextlib.suppress(Exception):
                 self.log_out(pool)
             raise
@@ -82,16 +82,17 @@ class HypervSession(AccountSession[Any]):
             client.connection.close()
 
     async def run(self, *pipeline: Cmdlet) -> list[PsObject]:
-        """Run a pipeline, and return its objects.
+        """Run a pipeline and return its objects.
 
-        It is begun again if the shell was already gone. If the shell ends while it runs, its
-        outcome is unknown, and a fault is raised.
+        The pipeline is started again if the shell was already gone. If the shell ends while the
+        pipeline runs, its outcome is unknown, and a fault is raised.
 
         Raises:
-            Missing: There is no such object.
-            Refused: Its state or the account's rights do not allow it.
-            Failed: PowerShell reports that it failed.
-            MachineFault: It took longer than :data:`WORK_S` seconds, or the connection broke.
+            NoSuchObject: There is no such object.
+            RequestRefused: The object's state or the account's rights do not allow it.
+            Failed: PowerShell reports that the pipeline failed.
+            MachineFault: The pipeline took longer than :data:`WORK_S` seconds, or the connection
+                broke.
         """
         running = await self.call(lambda pool: self._begun(pool, pipeline))
         deadline = time.monotonic() + WORK_S
@@ -103,7 +104,7 @@ class HypervSession(AccountSession[Any]):
         return [PsObject(_properties(each)) for each in running.output if each is not None]
 
     async def values(self, *pipeline: Cmdlet) -> list[Any]:
-        """Run a pipeline that returns plain values, as ``Test-Path`` does; see :meth:`run`."""
+        """Run a pipeline that returns plain values, such as ``Test-Path``; see :meth:`run`."""
         return [each.text(VALUE) for each in await self.run(*pipeline)]
 
     def _begun(self, pool: Any, pipeline: Sequence[Cmdlet]) -> Any:
@@ -115,7 +116,7 @@ class HypervSession(AccountSession[Any]):
                 running.add_cmdlet(each.name)
             for name, value in each.parameters.items():
                 running.add_parameter(name, self._sent(value))
-        # Without the invocation's details: errors would repeat the parameters.
+        # Omit the invocation's details, because errors would repeat the parameters.
         running.begin_invoke(remote_stream_options=0)
         return running
 
@@ -136,7 +137,7 @@ class HypervSession(AccountSession[Any]):
         return True
 
     def fault(self, error: Exception) -> TareError:
-        """Return what an error of pypsrp, or of requests below it, means."""
+        """Translate an error of pypsrp, or of the requests library that it uses."""
         web = importlib.import_module("requests.exceptions")
         faults = self._faults
         if isinstance(error, web.SSLError):
@@ -154,7 +155,7 @@ class HypervSession(AccountSession[Any]):
         if isinstance(error, faults.InvalidRunspacePoolStateError):
             return Expired(f"the shell at {self.name} has ended")
         if isinstance(error, faults.WinRMTransportError):
-            # Its message is the whole answer, which may be a proxy's page.
+            # The error's message is the whole answer, which may be a proxy's page.
             return MachineFault(f"{self.name} answered HTTP {error.code}")
         return MachineFault(f"{self.name}: {type(error).__name__}: {error}")
 
@@ -170,7 +171,7 @@ class HypervSession(AccountSession[Any]):
         return MachineFault(f"{self.name}: WinRM: {words or error.code}")
 
     def _refusal(self, errors: Sequence[Any], pipeline: Sequence[Cmdlet]) -> MachineFault:
-        """Return what PowerShell's last error record means."""
+        """Translate PowerShell's last error record."""
         if not errors:
             return Failed(f"{self.name}: {pipeline[-1].name} failed without a reason")
         error = errors[-1]
@@ -183,14 +184,14 @@ class HypervSession(AccountSession[Any]):
             return RequestRefused(message, RIGHTS)
         if code in _REFUSED:
             return RequestRefused(message)
-        # For an unknown VM, Get-VM reports a wrong parameter.
+        # For an unknown VM, Get-VM reports an invalid parameter.
         if code in _MISSING or (code == "InvalidParameter" and where.endswith(".GetVM")):
             return NoSuchObject(message)
         return Failed(message)
 
 
 VALUE = "the value itself"
-"""The property of a :class:`PsObject` that is a plain value."""
+"""The name of the property that holds a plain value in a :class:`PsObject`."""
 
 
 def _properties(found: Any) -> Mapping[str, Any]:
@@ -201,7 +202,7 @@ def _properties(found: Any) -> Mapping[str, Any]:
 
 
 def _words(error: Any) -> str:
-    """Return an error record's message, which may differ from its exception's."""
+    """Return an error record's message, which may differ from the message of its exception."""
     exception = error.exception
     message = _properties(exception).get("Message") if exception is not None else None
     return str(error.details_message or message or exception or "")

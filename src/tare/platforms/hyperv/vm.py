@@ -1,4 +1,4 @@
-"""One VM of Tare's: what is requested of the host, what it reports, and disturbances."""
+"""A VM on a Hyper-V host: its requested and reported properties, and its disturbances."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tare.platforms.vendors.session import NoSuchObject
 
 PARAVIRTUAL = frozenset({"hv_netvsc"})
 EMULATED = frozenset({"tulip", "de2104x", "de4x5"})
-"""The legacy card is a DEC 21140."""
+"""Linux's drivers for the legacy card, which is a DEC 21140."""
 COMING_UP = ("Starting", "Resuming", "Resetting", "Reset")
 ORDINARY = frozenset({"", "Ok"})
-"""The status of a VM that nothing is being done with."""
+"""The status values of a VM with no operation under way."""
 ISOLATED = "the card on the isolated network"
-"""The property of a VM with such a card: its address and its switch."""
+"""The key for the card on the isolated network; its value is the card's address and switch."""
 KEPT = 4
-"""The number of readings that are kept: those around the cell, and some more."""
+"""The number of readings that are kept: those around the cell, and a few more."""
 JITTER_S = 5.0
-"""How far Hyper-V's uptimes of one start may disagree."""
+"""The largest difference, in seconds, between start times from the uptimes of one start."""
 
 
 def wanted_of(
@@ -42,9 +42,9 @@ def wanted_of(
 
     Args:
         options: The arm's options.
-        spec: The machine.
+        spec: The specification of the machine.
         switch: The switch that its agent dials back over.
-        isolated: Its card on an isolated network; None: none.
+        isolated: Its card on an isolated network; None: it has no such card.
     """
     processor = options.processor(spec.role, spec.shape.vcpus)
     return {
@@ -61,16 +61,16 @@ def wanted_of(
 
 
 def card_words(switch: str, mac: str) -> str:
-    """Return a card's switch and its address."""
+    """Format a network card's MAC address and its switch."""
     return f"{adapter_address(mac)} on {switch}"
 
 
 def differing(wanted: Mapping[str, Any], found: Mapping[str, str]) -> str:
-    """Return how a VM differs from the request, in words; empty if it does not.
+    """Describe how a VM differs from the request; empty if it does not.
 
     Args:
-        wanted: As :func:`wanted_of` returns it.
-        found: The same properties as the host reports them, in words.
+        wanted: The requested properties, as :func:`wanted_of` returns them.
+        found: The same properties as the host reports them, as text.
     """
     for name, value in wanted.items():
         if found.get(name, "") != str(value):
@@ -79,7 +79,7 @@ def differing(wanted: Mapping[str, Any], found: Mapping[str, str]) -> str:
 
 
 def other_devices(devices: str, proof: Mapping[str, Any]) -> str:
-    """Return how a guest's drivers differ from the request; see :func:`wrong_card`."""
+    """Describe how a guest's drivers differ from the request; see :func:`wrong_card`."""
     return wrong_card(proof, devices, PARAVIRTUAL, EMULATED)
 
 
@@ -88,8 +88,8 @@ class CpuGroupConfinement:
     """The CPU group that confines a VM.
 
     Args:
-        group: Its id.
-        processors: The host's processors that it has.
+        group: The id of the group.
+        processors: The host's processors that belong to the group.
     """
 
     group: uuid.UUID
@@ -97,16 +97,16 @@ class CpuGroupConfinement:
 
 
 class HypervVm(VirtualMachine):
-    """A VM that was created.
+    """A VM that has been created.
 
     Args:
         server: The host.
-        vm: Its id.
-        name: Its name.
-        wanted: As :func:`wanted_of` returns it.
+        vm: The VM's id.
+        name: The VM's name.
+        wanted: The requested properties, as :func:`wanted_of` returns them.
         facts: The facts that the host reported about itself.
         devices: ``paravirtual`` or ``emulated``, as requested.
-        confinement: Its CPU group; None: it has none.
+        confinement: The CPU group that confines it; None: it has none.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class HypervVm(VirtualMachine):
         self._readings: list[Reading] = []
 
     async def power_on(self) -> None:
-        """Check that it is as requested, and start it."""
+        """Check that the VM is as requested, and start it."""
         if why := differing(self._wanted, await self._found()):
             raise MachineFault(why)
         if self._confinement is not None:
@@ -157,7 +157,7 @@ class HypervVm(VirtualMachine):
             raise MachineFault(
                 f"it was to have {many} network card(s), and Hyper-V reports {kinds}"
             )
-        # Hyper-V reports them in any order.
+        # Hyper-V reports the cards in any order.
         cards.sort(key=lambda card: card.text("SwitchName") != self._wanted["SwitchName"])
         sources = dict.fromkeys(names, processor) | dict.fromkeys(
             ("IsLegacy", "SwitchName"), cards[0]
@@ -167,7 +167,7 @@ class HypervVm(VirtualMachine):
         return {**found, **({ISOLATED: isolated} if ISOLATED in found else {})}
 
     async def why_off(self) -> str:
-        """Return why it does not run."""
+        """Return why the VM does not run; empty while it runs."""
         try:
             vm = await self._server.vm(self._vm)
         except NoSuchObject:
@@ -176,14 +176,14 @@ class HypervVm(VirtualMachine):
         return "" if state in (RUNNING, *COMING_UP) else f"Hyper-V reports that its VM is {state}"
 
     async def power_off(self) -> None:
-        """Switch it off at once."""
+        """Switch the VM off at once; do nothing if it is gone."""
         try:
             await self._server.power_off(self._vm)
         except NoSuchObject:
             return
 
     async def applied(self) -> Mapping[str, Any]:
-        """Return its properties as Hyper-V reports them."""
+        """Return the VM's properties as Hyper-V reports them."""
         asked = time.monotonic()
         vm = await self._server.vm(self._vm)
         self._born = _birth(vm, asked)
@@ -202,14 +202,14 @@ class HypervVm(VirtualMachine):
         return {"hypervisor": hypervisor, "scheduling": {**scheduling, "vcpus": vcpus}}
 
     def mismatch(self, proof: Mapping[str, Any]) -> str:
-        """Return how the guest's drivers differ from the request."""
+        """Describe how the guest's drivers differ from the request."""
         return other_devices(self._devices, proof)
 
     async def disturbances(self) -> tuple[str, ...]:
-        """Return what disturbed it: migration, checkpoints, backups, a pause, a restart.
+        """Return the events that disturbed it: migration, checkpoints, backups, a pause, a restart.
 
-        This also reads its processors' counters, so that there is a reading on both sides of a
-        cell.
+        This also reads the counters of its processors, so that there is a reading on both sides of
+        a cell.
         """
         asked = time.monotonic()
         try:
@@ -241,7 +241,7 @@ class HypervVm(VirtualMachine):
             del self._readings[:-KEPT]
 
     async def figures(self, begun: float, ended: float) -> HypervisorFigures | None:
-        """Return how long its processors waited per dispatch, on average."""
+        """Return how long the VM's processors waited per dispatch, on average."""
         return waits(self._readings, begun, ended)
 
 
@@ -250,18 +250,18 @@ def _kind_of(card: PsObject) -> str:
 
 
 def _birth(vm: PsObject, asked: float) -> tuple[float, float] | None:
-    """Return the interval in which a VM was started, by this process's clock (s); None: unknown.
+    """Return the interval in which a VM was started, by ``time.monotonic`` (s); None: unknown.
 
     Args:
         vm: The VM's properties, read just now.
-        asked: When they were requested.
+        asked: The time of the request, by the same clock.
     """
     uptime = vm.seconds("Uptime")
     return None if uptime is None else (asked - uptime, time.monotonic() - uptime)
 
 
 def is_apart(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    """Return whether two intervals (s) are more than :data:`JITTER_S` apart."""
+    """Check whether two intervals (s) are more than :data:`JITTER_S` apart."""
     return one[0] > other[1] + JITTER_S or other[0] > one[1] + JITTER_S
 
 

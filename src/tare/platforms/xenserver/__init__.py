@@ -1,1 +1,1 @@
-"""XenServer and XCP-ng: machines made and removed over XenAPI."""
+"""XenServer and XCP-ng: virtual machines created and removed over XenAPI."""

@@ -1,4 +1,4 @@
-"""Create what one machine in a pool needs: a VM, its disks and its network card."""
+"""Create everything that one machine in a pool needs: a VM, its disks and its network cards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BUSES = {
         "boot an image that keeps it: tare image live --append xen_emul_unplug=never --append nopv",
     ),
 }
-"""How a VM's own disk appears, by the arm's `devices`: every VM has both, its kernel chooses."""
+"""The bus of a VM's own disk, by `devices`. Every VM has both buses; the guest's kernel chooses."""
 
 
 class XenVmResource(ServerResource[XenSession]):
@@ -32,15 +32,16 @@ class XenVmResource(ServerResource[XenSession]):
 
     kind = "xenserver-vm"
     busy = ("OTHER_OPERATION", "VDI_IN_USE", "VM_BAD_POWER_STATE")
-    # VM_BAD_POWER_STATE: a start whose answer was lost may begin after the VM was seen halted.
+    # VM_BAD_POWER_STATE: if the answer to a start was lost, the VM may start after it was seen
+    # halted.
 
     @property
     def words(self) -> str:
-        """What it is, with its name."""
+        """A phrase that names the VM and its disks."""
         return f"the VM {self.name} with its disks"
 
     async def exists(self) -> bool:
-        """Return whether the VM or one of its disks is there."""
+        """Return whether the VM or one of its disks exists."""
         pool = Pool(self.session)
         return bool(await pool.own("VM", self.name) or await pool.own("VDI", self.name))
 
@@ -54,12 +55,12 @@ class XenVmResource(ServerResource[XenSession]):
 
 
 class VmBuilder:
-    """Creates VMs with what is attached to them.
+    """Creates VMs, with their disks and network cards.
 
     Args:
         pool: The pool.
         options: The arm's options.
-        host: The host that they run on.
+        host: The reference of the host that the VMs run on.
     """
 
     def __init__(self, pool: Pool, options: XenserverOptions, host: str) -> None:
@@ -69,7 +70,7 @@ class VmBuilder:
         self.vm = ""
         """The reference of the VM that was created."""
         self.wanted: Mapping[str, Any] = {}
-        """Its record as requested."""
+        """The record of the VM as requested."""
 
     async def locate(self) -> tuple[str, str, str]:
         """Return the repository, the network and the image.
@@ -91,7 +92,7 @@ class VmBuilder:
     async def _network(self) -> str:
         if self._options.network is not None:
             return await self._pool.find("network", self._options.network)
-        # Its API is reached over this network, so guests on it can reach this computer.
+        # The host's API is reached over this network, so guests on it can reach this computer.
         for interface in await self._pool.ask(lambda api: api.host.get_PIFs(self._host)):
             record = await self._pool.get("PIF", interface, "record")
             if record["management"]:
@@ -104,7 +105,7 @@ class VmBuilder:
         return await self._pool.find("VDI", self._options.image)
 
     async def build(self, request: VmRequest[XenserverOptions]) -> None:
-        """Create the VM, switched off; :attr:`vm` and :attr:`wanted` describe it."""
+        """Create the VM, switched off, and set :attr:`vm` and :attr:`wanted`."""
         pool, spec, configuration = self._pool, request.spec, request.image
         self.wanted = vm_record(self._options, spec, self._host)
         repository, network, image = await self.locate()
@@ -120,7 +121,7 @@ class VmBuilder:
         await self._attach(vm, disk, "1", "Disk", bootable=False)
         if request.disk is not None:
             empty = await self._disk(repository, spec.name, request.disk.size)
-            # The first four places are IDE drives too.
+            # The first four positions are IDE drives too.
             await self._attach(vm, empty, "2", "Disk", bootable=False)
         await self._connect(vm, network, "0")
         if request.isolated is not None:
@@ -134,7 +135,7 @@ class VmBuilder:
         await self._pool.ask(lambda api: api.VIF.create(record))
 
     async def _disk(self, repository: str, name: str, size: int) -> str:
-        """Create a disk that has the machine's name and mark from the beginning."""
+        """Create a disk that has the machine's name and mark from the start."""
         return str(
             await self._pool.ask(
                 lambda api: api.VDI.create(
@@ -156,7 +157,7 @@ class VmBuilder:
         )
 
     async def _copy(self, image: str, repository: str, name: str) -> str:
-        """Copy an image that is a disk: a VM writes to what it boots from."""
+        """Copy an image that is a disk, because a VM writes to the disk that it boots from."""
         size = int(await self._pool.ask(lambda api: api.VDI.get_virtual_size(image)))
         copy = await self._disk(repository, name, size)
         await self._pool.done(

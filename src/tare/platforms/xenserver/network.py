@@ -1,4 +1,4 @@
-"""A network of Tare's own in a pool: without a PIF, so that it connects VMs of one host only."""
+"""An isolated network that Tare creates in a pool: without a PIF, it connects one host's VMs."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ MTU = "1500"
 class XenNetworkResource(ServerResource[XenSession]):
     """A network without a PIF, which has no way out of its host.
 
-    The pool creates its bridge when the first VIF is plugged in, and removes it with the last one.
+    The pool creates its bridge when the first VIF is plugged in, and removes it with the last VIF.
     """
 
     kind = "xenserver-network"
-    # A VIF of a VM that was just switched off is still attached for a moment.
+    # A VIF of a VM that was just switched off remains attached for a moment.
     busy = ("NETWORK_CONTAINS_VIF",)
 
     @property
     def words(self) -> str:
-        """What it is, with its name."""
+        """A phrase that names the network."""
         return f"the network {self.name}"
 
     async def create(self) -> None:
-        """Create it; raises if the account's role does not allow that."""
+        """Create the network; raises if the account's role does not allow that."""
         await create_network(Pool(self.session), self.name)
 
     async def exists(self) -> bool:
-        """Return whether the network is there."""
+        """Return whether the network exists."""
         return bool(await Pool(self.session).own("network", self.name))
 
     async def remove(self) -> None:
-        """Remove it; refused while a VIF is attached."""
+        """Remove the network; refused while a VIF is attached."""
         pool = Pool(self.session)
         for network in await pool.own("network", self.name):
             await pool.remove_network(network)
@@ -64,11 +64,11 @@ def vif_record(
     Args:
         vm: The VM's reference.
         network: The network's reference.
-        device: Its place among the VM's cards, from 0.
-        mac: Its address; empty: the pool chooses one.
-        rate: The most that it sends, in bits per second; None: no limit.
+        device: The card's position among the VM's cards, from 0.
+        mac: The card's MAC address; empty: the pool chooses one.
+        rate: The limit of what it sends, in bits per second; None: no limit.
     """
-    # In KiB per second.
+    # The unit is KiB per second.
     limit = {} if rate is None else {"kbps": str(round(rate / 8 / 1024))}
     return {
         "device": device,

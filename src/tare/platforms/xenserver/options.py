@@ -1,4 +1,4 @@
-"""Options of a VM of XenServer or XCP-ng."""
+"""Options of virtual machines of XenServer and XCP-ng."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tare.platforms.vendors.options import VendorOptions, image_faults, network_
 KNOBS = frozenset({"weight", "cap"})
 UNKNOWN = ("policy", "nice", "reservation", "slice", "period")
 DEFAULT_WEIGHT, MODEL_WEIGHT, MOST_WEIGHT = 256, 100, 65_535
-"""XenAPI's default (xapi_xenops.ml), what :class:`Scheduling` gives others, and Xen's most."""
+"""XenAPI's default weight (xapi_xenops.ml), :class:`Scheduling`'s normal one, Xen's maximum."""
 
 
 class XenserverOptions(VendorOptions, ScheduledOptions):
@@ -61,7 +61,7 @@ class XenserverOptions(VendorOptions, ScheduledOptions):
 
     @classmethod
     def within(cls, wanted: Scheduling) -> Scheduling:
-        """Refuse what XenAPI does not support."""
+        """Refuse scheduling settings that XenAPI does not support."""
         return refused(wanted, UNKNOWN, "XenAPI")
 
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:
@@ -71,13 +71,13 @@ class XenserverOptions(VendorOptions, ScheduledOptions):
 
     @property
     def wanted_devices(self) -> str:
-        """The device models that are requested."""
+        """The device models that the arm requests."""
         return self.devices
 
     def vcpus_params(self, role: str, vcpus: int, cpus: tuple[int, ...]) -> dict[str, str]:
-        """Return ``VCPUs_params``: a mask for each vCPU, weight, cap in percent of a CPU.
+        """Return ``VCPUs_params``: a mask for each vCPU, weight, and cap in percent of a CPU.
 
-        XenAPI ignores a mask that it cannot read (xapi_xenops.ml), so the mask is read back.
+        XenAPI ignores a mask that it cannot parse (xapi_xenops.ml), so Tare reads the mask back.
         """
         wanted, params = self.scheduling_of(role), {}
         if cpus:

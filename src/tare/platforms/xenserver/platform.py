@@ -1,4 +1,4 @@
-"""XenServer and XCP-ng as a platform."""
+"""The platform ``xenserver``, for XenServer and XCP-ng."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
         return ", ".join(parts)
 
     def stated(self, options: XenserverOptions) -> Statement:
-        """Return what XenServer offers; nothing is tried for it."""
+        """Return XenServer's features; nothing is tried."""
         stated = Statement(
             capabilities=Capabilities(
                 pinning=True,
@@ -113,7 +113,7 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
         return isolating_network(stated, options)
 
     def disk_bus(self, options: XenserverOptions) -> Bus:
-        """Return how VMs get the disk that their shape asks for."""
+        """Return how the disk that a shape asks for is attached to VMs."""
         return BUSES[options.devices]
 
     def session(self, connection: Mapping[str, Any]) -> XenSession:
@@ -123,7 +123,7 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
     async def look(
         self, session: XenSession, options: XenserverOptions, able: Capabilities
     ) -> ServerFindings:
-        """Check that host, repository, network and image are there."""
+        """Check that host, repository, network and image exist."""
         pool = Pool(session)
         host = await pool.host(options.on_host)
         await VmBuilder(pool, options, host).locate()
@@ -135,7 +135,7 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
         return ServerFindings(reason, versions, able, as_words(facts), rights, carrier)
 
     async def host_presence(self, session: XenSession, options: XenserverOptions) -> Presence:
-        """Return the state of the host, which the pool's coordinator knows while it is off."""
+        """Return the state of the host, which the coordinator reports even if the host is off."""
         pool = Pool(session)
         return await pool.presence(await pool.host(options.on_host))
 
@@ -146,7 +146,7 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
         return (XenNetworkResource(session, {**options.connection(), "name": name}),)
 
     def writes(self, options: XenserverOptions) -> tuple[Write, ...]:
-        """Return what VMs create in the pool."""
+        """Return what Tare creates for VMs in the pool."""
         return (
             FOLDER,
             Write(
@@ -161,7 +161,7 @@ class Xenserver(VendorPlatform[XenserverOptions, XenSession]):
         )
 
     def boots(self, options: XenserverOptions) -> str:
-        """Return the image that contains the kernel; it must be named."""
+        """Return the origin of the kernel: the image, which the arm must name."""
         return image_named(
             options.image, "XenServer", "name a VDI by `image`: its name, or its UUID"
         )

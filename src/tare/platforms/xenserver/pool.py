@@ -1,7 +1,7 @@
 """Requests to a pool: objects by name, tasks, VMs, roles, and facts about a host.
 
-The role that each call requires is ``allowed_roles`` in xen-api (ocaml/idl/datamodel.ml and
-datamodel_vm.ml), and is listed with each call in the vendors' Management API.
+The roles that may make a call are its ``allowed_roles`` in xen-api (ocaml/idl/datamodel.ml and
+datamodel_vm.ml). The vendors' Management API lists them with each call.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tare.platforms.xenserver.session import GIVE_ROLE, LEAST, XenSession
 from tare.study.planning.host_cpus import numbered
 
 ROLES = ("read-only", "vm-operator", "vm-admin", "vm-power-admin", "pool-operator", "pool-admin")
-"""From the weakest to the strongest (ocaml/idl/datamodel_roles.ml)."""
+"""The roles from the weakest to the strongest (ocaml/idl/datamodel_roles.ml)."""
 WHY = "VM.start_on, by which a VM is started on the host that was looked at"
 
 
@@ -25,11 +25,12 @@ def require_role(names: Sequence[str], where: str) -> None:
     """Check that one of an account's roles suffices.
 
     Args:
-        names: Its roles; empty if the pool does not report them: nothing is required then.
+        names: The account's roles; empty if the pool does not report them, and then nothing is
+            required.
         where: The pool, in words.
 
     Raises:
-        InputError: None of them suffices, and all of them are known here.
+        InputError: None of the roles suffices, and all of them are known here.
     """
     if not names or not set(names) <= set(ROLES):
         return
@@ -44,26 +45,26 @@ TASK_S = 600.0
 NULL = "OpaqueRef:NULL"
 OFF = "Halted"
 SINCE = "boot_time"
-"""The key of a host's ``other_config`` that holds the time of its boot."""
+"""The key in a host's ``other_config`` whose value is the time of its boot."""
 OWNER = "tare"
-"""The key of ``other_config`` that marks what is Tare's; its value is the name."""
+"""The key in ``other_config`` that marks Tare's objects; its value is the object's name."""
 
 
 class Pool:
-    """A pool, by an open session."""
+    """A pool, reached through an open session."""
 
     def __init__(self, session: XenSession) -> None:
         self.session = session
 
     async def ask(self, look: Callable[[Any], Any]) -> Any:
-        """Return the result of a call; ``look`` gets the API."""
+        """Call ``look`` with the API, and return its result."""
         return await self.session.call(lambda client: look(client.xenapi))
 
     async def done(self, begin: Callable[[Any], Any], what: str) -> str:
         """Begin a task (``Async.…``), wait for its end, and return its result.
 
         Raises:
-            TareError: It failed; the message is its own.
+            TareError: The task failed; the message is the task's own.
         """
         task = str(await self.ask(begin))
 
@@ -76,7 +77,8 @@ class Pool:
             record = await wait_for(ended, late, TASK_S)
         finally:
             with contextlib.suppress(MachineFault):
-                # A task that has ended is only a record, which the pool removes some time later.
+                # A task that has ended is only a record, which the pool would remove some time
+                # later.
                 await self.ask(lambda api: api.task.destroy(task))
         if record["status"] != "success":
             words = [str(word) for word in record["error_info"]] or [str(record["status"])]
@@ -85,10 +87,10 @@ class Pool:
         return str(record["result"])
 
     async def find(self, kind: str, name: str) -> str:
-        """Return the object of a class with a name or a UUID.
+        """Return the object of a class that has a name or a UUID.
 
         Raises:
-            InputError: There is none, or more than one.
+            InputError: There is no such object, or more than one.
         """
         try:
             return str(await self.ask(lambda api: api.__getattr__(kind).get_by_uuid(name)))
@@ -104,15 +106,15 @@ class Pool:
         return str(found[0])
 
     async def get(self, kind: str, of: str, what: str) -> Any:
-        """Return a field of an object, or its ``record``."""
+        """Return a field of an object; with ``record``, return all of its fields."""
         return await self.ask(lambda api: api.__getattr__(kind).__getattr__(f"get_{what}")(of))
 
     async def record_figure(self, vm: str, name: str) -> None:
-        """Make the pool record a figure of a VM from now on."""
+        """Make the pool record a data source of a VM from now on."""
         await self.ask(lambda api: api.VM.record_data_source(vm, name))
 
     async def host(self, name: str | None) -> str:
-        """Return the host that an arm names, or the only one."""
+        """Return the host that an arm names, or the pool's only host."""
         if name is not None:
             return await self.find("host", name)
         hosts = await self.ask(lambda api: api.host.get_all())
@@ -133,7 +135,7 @@ class Pool:
         return repository
 
     async def record(self, vm: str) -> dict[str, Any]:
-        """Return a VM's record; raises Missing if it is gone."""
+        """Return a VM's record; raises NoSuchObject if it is gone."""
         return dict(await self.ask(lambda api: api.VM.get_record(vm)))
 
     async def power_on(self, vm: str, host: str) -> None:
@@ -145,7 +147,7 @@ class Pool:
         await self.done(lambda api: api.Async.VM.hard_shutdown(vm), "switch its VM off")
 
     async def own(self, kind: str, name: str) -> list[str]:
-        """Return the objects of a class with a name and Tare's mark; others may have the name."""
+        """Return a class's objects with a name and Tare's mark; others may have the name."""
         own = []
         for each in await self.ask(lambda api: api.__getattr__(kind).get_by_name_label(name)):
             with contextlib.suppress(NoSuchObject):
@@ -154,19 +156,19 @@ class Pool:
         return own
 
     async def remove_disk(self, disk: str) -> None:
-        """Remove a disk; does nothing if it is gone."""
+        """Remove a disk; do nothing if it is gone."""
         with contextlib.suppress(NoSuchObject):
             await self.done(lambda api: api.Async.VDI.destroy(disk), "remove a disk")
 
     async def remove_vm(self, vm: str) -> None:
-        """Switch a VM off and remove it; does nothing if it is gone."""
+        """Switch a VM off and remove it; do nothing if it is gone."""
         with contextlib.suppress(NoSuchObject):
             if (await self.record(vm))["power_state"] != OFF:
                 await self.power_off(vm)
             await self.done(lambda api: api.Async.VM.destroy(vm), "remove its VM")
 
     async def remove_network(self, network: str) -> None:
-        """Remove a network; does nothing if it is gone."""
+        """Remove a network; do nothing if it is gone."""
         with contextlib.suppress(NoSuchObject):
             await self.ask(lambda api: api.network.destroy(network))
 
@@ -187,8 +189,8 @@ class Pool:
     async def rights(self) -> tuple[str, ...]:
         """Return the roles of the account; empty if the pool does not report them.
 
-        The host's own root has every right and no role (the Management API's pages of the classes
-        session, subject and role; any role may ask).
+        The host's own root has every right and no role. Any role may query this (the Management
+        API's pages of the classes session, subject and role).
 
         Raises:
             InputError: None of the roles suffices.
@@ -210,7 +212,7 @@ class Pool:
         return tuple(f"the role {name}" for name in sorted(names))
 
     async def facts(self, host: str) -> Mapping[str, Any]:
-        """Return what a host reports of itself, for the proof; unknown values are left out."""
+        """Return a host's facts about itself, for the proof; unknown values are left out."""
         record = await self.ask(lambda api: api.host.get_record(host))
         pools = await self.ask(lambda api: api.pool.get_all())
         pool = await self.ask(lambda api: api.pool.get_record(pools[0]))
@@ -237,8 +239,8 @@ class Pool:
     async def carrier(self, host: str) -> Carrier:
         """Return a host's CPUs and memory.
 
-        ``cpu_info`` counts Xen's CPUs and sockets, not dom0's (xen-api, ocaml/xapi/create_misc.ml).
-        XenAPI does not report which CPUs share a core or a NUMA node.
+        ``cpu_info`` counts the CPUs and sockets of Xen, not of dom0 (xen-api,
+        ocaml/xapi/create_misc.ml). XenAPI does not report which CPUs share a core or a NUMA node.
         """
         record = await self.ask(lambda api: api.host.get_record(host))
         cpu = record.get("cpu_info", {})
@@ -259,7 +261,7 @@ class Pool:
         )
 
     async def _granularity(self, host: str) -> str:
-        """Return what Xen schedules together: CPUs, cores or sockets; empty on older hosts."""
+        """Return the unit that Xen schedules: CPUs, cores or sockets; empty on older hosts."""
         try:
             granularity = await self.ask(lambda api: api.host.get_sched_gran(host))
         except MachineFault:

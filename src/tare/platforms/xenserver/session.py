@@ -29,14 +29,14 @@ _REFUSED = frozenset(
     }
 )
 _LICENCE = frozenset({"LICENCE_RESTRICTION", "LICENSE_EXPIRED", "FEATURE_RESTRICTED"})
-"""What a pool's licence does not allow (xen-api, ocaml/idl/datamodel_errors.ml)."""
+"""Errors for requests that a licence does not allow (xen-api, ocaml/idl/datamodel_errors.ml)."""
 
 
 class Transport(xmlrpc.client.SafeTransport):
-    """HTTPS with deadlines, and with one request at a time on its connection.
+    """HTTPS with a time limit, and with one request at a time on its connection.
 
     Args:
-        context: How the server is verified.
+        context: The TLS context that verifies the server.
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:
@@ -44,19 +44,19 @@ class Transport(xmlrpc.client.SafeTransport):
         self._one = threading.Lock()
 
     def single_request(self, *asked: Any, **more: Any) -> Any:
-        """Send one request, after that of a thread that nobody waits for any more has ended."""
+        """Send one request, after any abandoned request of another thread has ended."""
         with self._one:
             return super().single_request(*asked, **more)
 
     def make_connection(self, host: Any) -> http.client.HTTPSConnection:
-        """Return a connection with a deadline on each of its steps."""
+        """Return a connection with a time limit for each of its steps."""
         made = super().make_connection(host)
         made.timeout = REQUEST_S
         return made
 
 
 class XenSession(AccountSession[Any]):
-    """A login at a pool's coordinator; see :class:`AccountSession`."""
+    """A session with a pool's coordinator; see :class:`AccountSession`."""
 
     product, extra, prefix = "XenServer and XCP-ng", "xenserver", "TARE_XENSERVER"
     modules = ("XenAPI",)
@@ -64,7 +64,7 @@ class XenSession(AccountSession[Any]):
     _reference = Secret("")
 
     def log_in(self) -> Any:
-        """Return XenAPI's session, logged in."""
+        """Log in, and return XenAPI's session."""
         uri = f"https://{self.address}:{self.tcp_port}"
         session = self.loaded[0].Session(uri, transport=Transport(self.tls))
         session.login_with_password(
@@ -72,7 +72,7 @@ class XenSession(AccountSession[Any]):
         )
         self._reference = Secret(session.handle)
         self.hide(self._reference)
-        # The library would log in again by itself; `Session.call` does that.
+        # The library would log in again on its own; `Session.call` does that instead.
         session.last_login_method = None
         return session
 
@@ -82,12 +82,12 @@ class XenSession(AccountSession[Any]):
         client.xenapi.session.logout()
 
     def fault(self, error: Exception) -> TareError:
-        """Return what an error of XenAPI means: a list of a code and its arguments."""
+        """Translate an error of XenAPI, which is a list of a code and its arguments."""
         if isinstance(error, self.loaded[0].Failure):
             return self.failure([str(word) for word in error.details])
         if isinstance(error, ssl.SSLError):
             return self.untrusted()
-        # An answer that ends too early is not XML.
+        # A truncated answer is not valid XML.
         if isinstance(error, OSError | http.client.HTTPException | expat.ExpatError):
             return self.broken(error)
         if isinstance(error, xmlrpc.client.Fault) and error.faultCode == 401:
@@ -95,7 +95,7 @@ class XenSession(AccountSession[Any]):
         return MachineFault(f"{self.name}: {type(error).__name__}: {error}")
 
     def failure(self, words: list[str]) -> TareError:
-        """Return what XenAPI's list of words means: a code and its arguments."""
+        """Translate XenAPI's list of words: a code and its arguments."""
         code, about = (words or ["nothing"])[0], ", ".join(words[1:])
         message = f"{self.name}: {code}{f' ({about})' if about else ''}"
         if code == "SESSION_INVALID":
@@ -119,11 +119,11 @@ class XenSession(AccountSession[Any]):
         await self.call(lambda _: self._request("PUT", None, path, query, content))
 
     async def get_json(self, address: str | None, path: str, query: Mapping[str, str]) -> Any:
-        """Return the JSON answer of a handler; XenAPI writes NaN into it.
+        """Return the JSON answer of an HTTP handler; XenAPI's JSON may contain NaN.
 
         Args:
-            address: The host whose handler it is; None: the coordinator.
-            path: The handler.
+            address: The host that has the handler; None: the coordinator.
+            path: The handler's path.
             query: The query's parameters.
         """
         answer = await self.call(lambda _: self._request("GET", address, path, query, None))
@@ -147,7 +147,7 @@ class XenSession(AccountSession[Any]):
             context=self.tls,
         )
         try:
-            # In a cookie, the session's id appears in no log of URLs.
+            # The id is sent in a cookie, so that it appears in no log of URLs.
             cookie = {"Cookie": f"session_id={self._reference.reveal()}"}
             connection.request(method, f"{path}?{urlencode(query)}", content, cookie)
             answer = connection.getresponse()

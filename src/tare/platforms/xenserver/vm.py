@@ -1,6 +1,6 @@
-"""One VM of Tare's in a pool: its record, devices, disturbances and figures.
+"""A VM in a pool: its record, devices, disturbances and figures.
 
-Figures are Xen's run states of the VM from XenAPI's round-robin databases: five seconds a row.
+Figures are Xen's run states of the VM from XenAPI's round-robin databases, one row per 5 s.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def vm_record(options: XenserverOptions, spec: MachineSpec, host: str) -> dict[s
 
     Args:
         options: The arm's options.
-        spec: The machine.
+        spec: The specification of the machine.
         host: The host that it runs on.
     """
     memory, vcpus = str(spec.shape.memory), str(spec.shape.vcpus)
@@ -44,7 +44,7 @@ def vm_record(options: XenserverOptions, spec: MachineSpec, host: str) -> dict[s
         "user_version": "1",
         "is_a_template": False,
         "affinity": host,
-        # The same number four times: no memory can be ballooned.
+        # All four numbers are equal, so no memory can be ballooned.
         "memory_static_max": memory,
         "memory_dynamic_max": memory,
         "memory_dynamic_min": memory,
@@ -56,7 +56,7 @@ def vm_record(options: XenserverOptions, spec: MachineSpec, host: str) -> dict[s
         "actions_after_reboot": "destroy",
         "actions_after_crash": "destroy",
         "HVM_boot_policy": "BIOS order",
-        # A CD first, then the disk.
+        # Boot from a CD first, then from the disk.
         "HVM_boot_params": {"order": "dc", "firmware": options.firmware},
         "platform": {
             "acpi": "1",
@@ -71,7 +71,7 @@ def vm_record(options: XenserverOptions, spec: MachineSpec, host: str) -> dict[s
 
 
 def differing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """Return how a VM differs from the request, in words; empty if it does not."""
+    """Describe how a VM differs from the request; empty if it does not."""
     for key in ("memory_static_max", "VCPUs_max", "memory_dynamic_min", "memory_dynamic_max"):
         if str(found.get(key)) != str(wanted[key]):
             return f"{key} was to be {wanted[key]}, but XenAPI reports {found.get(key)}"
@@ -86,11 +86,11 @@ def differing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:
 
 
 def other_devices(devices: str, proof: Mapping[str, Any]) -> str:
-    """Return how a guest's drivers differ from the request; empty if they do not.
+    """Describe how a guest's drivers differ from the request; empty if they do not.
 
     Args:
-        devices: ``paravirtual`` or ``emulated``.
-        proof: The agent's proof of the guest.
+        devices: ``paravirtual`` or ``emulated``, as requested.
+        proof: The proof of the guest's agent.
     """
     wrong = wrong_card(proof, devices, PARAVIRTUAL, EMULATED)
     word = "with" if devices == "emulated" else "without"
@@ -98,11 +98,11 @@ def other_devices(devices: str, proof: Mapping[str, Any]) -> str:
 
 
 class XenVm(VirtualMachine):
-    """A VM that was created.
+    """A VM that has been created.
 
     Args:
         pool: The pool.
-        vm: Its reference.
+        vm: The VM's reference.
         host: The reference of its host.
         wanted: The record that was requested.
         facts: The facts that the host reported about itself.
@@ -129,7 +129,7 @@ class XenVm(VirtualMachine):
         self._address: str | None = None
 
     async def power_on(self) -> None:
-        """Check that it is as requested, and start it."""
+        """Check that the VM is as requested, and start it."""
         record = await self._pool.record(self._vm)
         if why := differing(self._wanted, record):
             raise MachineFault(why)
@@ -138,11 +138,11 @@ class XenVm(VirtualMachine):
         self._domain = str((await self._pool.record(self._vm))["domid"])
         self._address = str(await self._pool.ask(lambda api: api.host.get_address(self._host)))
         for name in STATES:
-            # By default they are not recorded (rrdp_cpu.ml).
+            # By default these data sources are not recorded (rrdp_cpu.ml).
             await self._pool.record_figure(self._vm, name)
 
     async def why_off(self) -> str:
-        """Return why it does not run."""
+        """Return why the VM does not run; empty while it runs."""
         try:
             state = (await self._pool.record(self._vm))["power_state"]
         except NoSuchObject:
@@ -150,7 +150,7 @@ class XenVm(VirtualMachine):
         return "" if state == RUNNING else f"XenAPI reports that its VM is {state}"
 
     async def power_off(self) -> None:
-        """Switch it off at once."""
+        """Switch the VM off at once; do nothing if it is off or gone."""
         try:
             if (await self._pool.record(self._vm))["power_state"] != OFF:
                 await self._pool.power_off(self._vm)
@@ -158,7 +158,7 @@ class XenVm(VirtualMachine):
             return
 
     async def applied(self) -> Mapping[str, Any]:
-        """Return its properties as XenAPI reports them."""
+        """Return the VM's properties as XenAPI reports them."""
         record = await self._pool.record(self._vm)
         params = dict(record["VCPUs_params"])
         scheduling: dict[str, Any] = {
@@ -170,11 +170,11 @@ class XenVm(VirtualMachine):
         return {**shown, "scheduling": scheduling} if scheduling else shown
 
     def mismatch(self, proof: Mapping[str, Any]) -> str:
-        """Return how the guest's drivers differ from the request."""
+        """Describe how the guest's drivers differ from the request."""
         return other_devices(self._devices, proof)
 
     async def cost(self) -> dict[str, float]:
-        """Return the memory that it uses; of CPU time XenAPI has averages only."""
+        """Return the memory that the VM uses; for CPU time XenAPI has only averages."""
         record = await self._pool.record(self._vm)
         metrics = record["metrics"]
         if metrics == NULL:
@@ -183,7 +183,7 @@ class XenVm(VirtualMachine):
         return {"rss_bytes": float(actual)} if int(actual) > 0 else {}
 
     async def disturbances(self) -> tuple[str, ...]:
-        """Return what disturbed it: migration, snapshots, operations, another domain."""
+        """Return the events that disturbed it: migration, snapshots, operations, another domain."""
         try:
             record = await self._pool.record(self._vm)
         except NoSuchObject:
@@ -200,7 +200,7 @@ class XenVm(VirtualMachine):
         return tuple(found)
 
     async def figures(self, begun: float, ended: float) -> HypervisorFigures | None:
-        """Return Xen's run states, of five seconds each, that are wholly in a period."""
+        """Return Xen's run states, in intervals of 5 s, that are entirely within a period."""
         if ended - begun < 2 * STEP_S:
             return None
         asked = {"start": str(int(begun) - 1), "cf": "AVERAGE", "interval": str(STEP_S)}
@@ -211,7 +211,7 @@ class XenVm(VirtualMachine):
             )
             return rows_within(answer, self._uuid, begun, ended)
         except (MachineFault, ValueError, LookupError, TypeError):
-            # Without figures the cell is still valid.
+            # The cell is valid even without figures.
             return None
 
 
@@ -225,19 +225,19 @@ STATES = {
     "runstate_partial_run": "some vCPUs ran, the others were idle",
     "runstate_partial_contention": "some vCPUs waited for a CPU, the others were idle",
 }
-"""Each state, and what it is: shares of the time of a whole VM (xen-api's rrdp_cpu.ml)."""
+"""The run states and their meaning: shares of the time of a whole VM (xen-api's rrdp_cpu.ml)."""
 
 
 def rows_within(answer: Any, uuid: str, begun: float, ended: float) -> HypervisorFigures | None:
-    """Return the rows that are wholly in a period; None: none is.
+    """Return the rows that are entirely within a period; None if there are none.
 
-    A row's time is one end of its five seconds, so both sides of it must be within the period.
+    A row's time is one end of its 5 s, so the period must contain the 5 s on both sides of it.
 
     Args:
         answer: The JSON of ``rrd_updates``.
-        uuid: The VM's.
-        begun: Unix time in seconds.
-        ended: The same.
+        uuid: The VM's UUID.
+        begun: The period's start (Unix time in seconds).
+        ended: The period's end, in the same unit.
 
     Raises:
         ValueError, LookupError, TypeError: The answer has another form.
@@ -245,7 +245,7 @@ def rows_within(answer: Any, uuid: str, begun: float, ended: float) -> Hyperviso
     meta = answer["meta"]
     step = int(meta["step"])
     if step != STEP_S:
-        # A coarser archive has averages of other lengths.
+        # A coarser archive has averages over longer intervals.
         return None
     columns: dict[str, int] = {}
     for number, name in enumerate(meta["legend"]):
@@ -265,7 +265,7 @@ def rows_within(answer: Any, uuid: str, begun: float, ended: float) -> Hyperviso
         if state not in columns:
             continue
         values = [(at, float(row[columns[state]])) for at, row in rows]
-        # Unknown values are NaN, and not shown.
+        # Unknown values are NaN, and are left out.
         if known := [(at, value) for at, value in values if math.isfinite(value)]:
             ends, parts = zip(*known, strict=True)
             figures.append(HypervisorFigure(state.replace("_", "-"), words, "1", parts, ends))
