@@ -1,1 +1,1 @@
-"""oVirt and RHV: machines made and removed over the engine's REST API."""
+"""oVirt and RHV: virtual machines created and removed over the engine's REST API."""

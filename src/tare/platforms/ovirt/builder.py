@@ -1,4 +1,4 @@
-"""Create what one machine needs: a VM, its network card, its CD or its copy of an image."""
+"""Create everything that one machine needs: a VM, network cards, and a CD or a copy of an image."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tare.platforms.vendors.resource import ServerResource
 
 @dataclass(frozen=True)
 class VmLocation:
-    """The place where machines are created, and the image that they boot.
+    """The location in which machines are created, and the image that they boot.
 
     Args:
         cluster: The cluster.
-        host: The host that they run on.
+        host: The host that the machines run on.
         network: The vNIC profile's id.
-        image: The disk that they boot.
-        storage: The id of the storage domain for copies of it; None: it is a CD.
+        image: The disk that the machines boot.
+        storage: The id of the storage domain for copies of the image; None: the image is a CD.
         domain: The id of the storage domain for a machine's own disk; None: there is no image.
-        profile: The CPU profile's id; None: the cluster's own.
+        profile: The CPU profile's id; None: the cluster's default.
     """
 
     cluster: Any
@@ -40,7 +40,7 @@ class VmLocation:
 
 
 def bus_of(options: OvirtOptions) -> Bus:
-    """Return how disks are attached."""
+    """Return the bus to which disks are attached."""
     if options.devices == "paravirtual":
         return Bus("virtio-blk", frozenset({"virtio_blk"}))
     return {
@@ -50,7 +50,7 @@ def bus_of(options: OvirtOptions) -> Bus:
 
 
 def status_words(status: Any) -> str:
-    """Return a host's status in words, such as ``non responsive``."""
+    """Format a host's status as words, such as ``non responsive``."""
     return str(status).replace("_", " ")
 
 
@@ -63,18 +63,18 @@ class OvirtVmResource(ServerResource[OvirtSession]):
 
     @property
     def words(self) -> str:
-        """What it is, with its name."""
+        """A phrase that names the VM and its disk."""
         return f"the VM {self.name} with its disk"
 
     async def exists(self) -> bool:
-        """Return whether Tare's VM of that name is there, or one of its disks."""
+        """Return whether Tare's VM with that name exists, or one of its disks."""
         engine = Engine(self.session)
         return bool(await engine.own(self.name) or await engine.disks(self.name))
 
     async def remove(self) -> None:
         """Remove the VM, then disks that were never attached to it.
 
-        A disk has no mark, but its name contains the run's, and no disk had the name when it was
+        Disks carry no mark. But the name contains the run's name, and no disk had it when it was
         recorded in the ledger.
         """
         engine = Engine(self.session)
@@ -85,7 +85,7 @@ class OvirtVmResource(ServerResource[OvirtSession]):
 
 
 class VmBuilder:
-    """Creates VMs with what is attached to them.
+    """Creates VMs, with their disks and network cards.
 
     Args:
         engine: The engine.
@@ -101,7 +101,7 @@ class VmBuilder:
         """The VM as requested."""
 
     async def locate(self) -> VmLocation:
-        """Find what an arm names.
+        """Find everything that an arm names.
 
         Raises:
             InputError: Something is missing, not visible to the account, or not up.
@@ -139,7 +139,7 @@ class VmBuilder:
         """Return the host that machines run on, whether it is up or not.
 
         Raises:
-            InputError: It is missing.
+            InputError: The host is missing.
         """
         return await self._host_in(await self._cluster())
 
@@ -158,7 +158,7 @@ class VmBuilder:
         )
 
     async def _image(self) -> tuple[Any, str | None]:
-        """Return what VMs boot, and the storage domain of their disks."""
+        """Return the image that VMs boot, and the storage domain of their disks."""
         options, engine = self._options, self._engine
         if options.image is None:
             return None, None
@@ -175,7 +175,7 @@ class VmBuilder:
         return image, str(storage.id)
 
     async def require_free(self, name: str) -> None:
-        """Raise InputError if a disk already has the name: it would be taken for the VM's."""
+        """Raise InputError if a disk already has the name: Tare would mistake it for the VM's."""
         if await self._engine.disks(name):
             raise InputError(
                 f"{self._engine.session.name} has a disk called {name} already",
@@ -183,7 +183,7 @@ class VmBuilder:
             )
 
     async def build(self, request: VmRequest[OvirtOptions], location: VmLocation) -> None:
-        """Create the VM, switched off; :attr:`vm` and :attr:`wanted` describe it."""
+        """Create the VM, switched off, and set :attr:`vm` and :attr:`wanted`."""
         spec = request.spec
         engine, types = self._engine, self._engine.types
         self.wanted = vm_wanted(
@@ -219,7 +219,7 @@ class VmBuilder:
             await self._attach(vm, empty, bootable=False)
 
     async def _add_isolated(self, vm: str, isolated: IsolatedNic) -> None:
-        """Add the card on the isolated network, whose vNIC profile has the network's name."""
+        """Add the card on the isolated network, whose vNIC profile has the name of the network."""
         types = self._engine.types
         profile = await self._engine.find(
             "vNIC profiles",
@@ -255,7 +255,7 @@ class VmBuilder:
         await self._engine.ask(insert)
 
     async def _copy(self, name: str, location: VmLocation) -> str:
-        """Copy the image: a VM writes to what it boots from."""
+        """Copy the image, because a VM writes to the disk that it boots from."""
         engine, types = self._engine, self._engine.types
         await engine.ask(
             lambda api: (
@@ -276,7 +276,7 @@ class VmBuilder:
         return str((await engine.disks(name))[0].id)
 
     async def _empty(self, name: str, location: VmLocation, size: int) -> str:
-        """Create an empty disk, fully allocated; it has the VM's name, by which it is removed."""
+        """Create an empty, fully allocated disk; it is later removed by its name, the VM's."""
         engine, types = self._engine, self._engine.types
         if location.domain is None:
             raise InputError(

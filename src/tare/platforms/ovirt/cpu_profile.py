@@ -1,8 +1,8 @@
-"""The cap of a VM: a CPU quality of service, and the CPU profile that has it.
+"""The cap of a VM: a CPU quality of service, and the CPU profile that refers to it.
 
-A VM has no cap of its own: its cluster's CPU profiles have qualities of service, and the one that
-the VM names caps it. The limit is percent of all CPUs of the VM's host (VDSM's policy
-04-cputune.policy, which spreads it over the VM's vCPUs); 100 means no limit.
+A VM has no cap of its own. The CPU profiles of its cluster have qualities of service, and the
+profile that the VM names caps it. The limit is a percentage of all CPUs of the VM's host; 100 means
+no limit. VDSM's policy 04-cputune.policy spreads it over the VM's vCPUs.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ class OvirtProfileResource(ServerResource[OvirtSession]):
     """A CPU profile with its quality of service; both have the name of the VM that they cap."""
 
     kind = "ovirt-cpu-profile"
-    # The VM was removed before, and may still have its profile for a moment.
+    # The VM has already been removed, but may still hold its profile for a moment.
     busy = ("in use",)
 
     @property
     def words(self) -> str:
-        """What it is, with its name."""
+        """A phrase that names the profile and its quality of service."""
         return f"the CPU profile {self.name} with its quality of service"
 
     async def exists(self) -> bool:
-        """Return whether the profile or the quality of service is there."""
+        """Return whether the profile or the quality of service exists."""
         return bool(await self._profiles() or await self._qualities())
 
     async def remove(self) -> None:
@@ -84,5 +84,5 @@ def _removal_of_profile(profile: str) -> Any:
 
 
 def removal_of_quality(center: str, quality: str) -> Any:
-    """Return the call that removes a quality of service."""
+    """Return the function that calls the API to remove a quality of service."""
     return lambda api: qualities_of(api, center).qos_service(quality).remove()

@@ -14,14 +14,14 @@ from tare.study.planning.host_cpus import HostCpus
 
 WORK_S = 600.0
 MARK = "tare:"
-"""The comment of each VM of Tare's begins with it; the VM's name follows."""
+"""The prefix of the comment of each VM that Tare creates; the VM's name follows."""
 MANAGEMENT = "ovirtmgmt"
 SINCE = "boot.time"
-"""The statistic of a host that is the time of its boot, in seconds since 1970."""
+"""The name of a host's statistic that is the time of its boot, in seconds since 1970."""
 
 
 class Engine:
-    """An engine, by an open session."""
+    """An engine, reached through an open session."""
 
     def __init__(self, session: OvirtSession) -> None:
         self.session = session
@@ -32,7 +32,7 @@ class Engine:
         return self.session.types
 
     async def ask(self, look: Callable[[Any], Any]) -> Any:
-        """Return the result of a call; ``look`` gets the system's service."""
+        """Call ``look`` with the system's service, and return its result."""
         return await self.session.call(lambda client: look(client.system_service()))
 
     async def find(
@@ -43,17 +43,17 @@ class Engine:
         option: str,
         among: Callable[[Any], bool] | None = None,
     ) -> Any:
-        """Return the object of a collection with a name or an id, or the only one.
+        """Return the object of a collection that has a name or an id, or the collection's only one.
 
         Args:
-            what: What the collection holds, for messages, such as ``clusters``.
-            service: The collection's service, of the system's.
+            what: The kind of objects in the collection, for messages, such as ``clusters``.
+            service: Returns the collection's service, given the system's service.
             name: Its name or id; None: the only object.
             option: The option that names it, for messages.
-            among: A condition that it must also meet.
+            among: A condition that the object must also meet; None: no condition.
 
         Raises:
-            InputError: There is none, or more than one.
+            InputError: There is no such object, or more than one.
         """
         found = await self.ask(lambda api: list(service(api).list()))
         found = [each for each in found if among is None or among(each)]
@@ -80,7 +80,7 @@ class Engine:
         """Wait until a condition holds.
 
         Raises:
-            MachineFault: It did not within :data:`WORK_S` seconds.
+            MachineFault: The condition did not hold within :data:`WORK_S` seconds.
         """
 
         async def is_so() -> bool | None:
@@ -89,7 +89,7 @@ class Engine:
         await wait_for(is_so, f"{self.session.name} did not {what} within {WORK_S:g} s", WORK_S)
 
     async def vm(self, vm: str) -> Any:
-        """Return a VM with all its content; raises Missing if it is gone."""
+        """Return a VM with all its content; raises NoSuchObject if it is gone."""
         return await self.ask(lambda api: api.vms_service().vm_service(vm).get(all_content=True))
 
     async def power_on(self, vm: str) -> None:
@@ -114,12 +114,12 @@ class Engine:
         return [vm for vm in found if vm.name == name and vm.comment == MARK + name]
 
     async def disks(self, name: str) -> list[Any]:
-        """Return the disks of a name."""
+        """Return the disks with a name."""
         found = await self.ask(lambda api: api.disks_service().list(search=f"name={name}"))
         return [disk for disk in found if disk.name == name]
 
     async def remove_vm(self, vm: str) -> None:
-        """Switch a VM off and remove it with its disks; does nothing if it is gone."""
+        """Switch a VM off and remove it with its disks; do nothing if it is gone."""
         try:
             await self.power_off(vm)
             await self.ask(lambda api: api.vms_service().vm_service(vm).remove())
@@ -136,14 +136,14 @@ class Engine:
         await self.until(is_gone, "remove its VM")
 
     async def remove_disk(self, disk: str) -> None:
-        """Remove a disk; does nothing if it is gone."""
+        """Remove a disk; do nothing if it is gone."""
         with contextlib.suppress(NoSuchObject):
             await self.ask(lambda api: api.disks_service().disk_service(disk).remove())
 
     async def facts(self, host: Any, cluster: Any) -> Mapping[str, Any]:
-        """Return what engine, cluster and host report of themselves, for the proof.
+        """Return the facts that engine, cluster and host report about themselves, for the proof.
 
-        What they do not report is left out.
+        Values that they do not report are left out.
         """
         product = (await self.ask(lambda api: api.get())).product_info
         policy = await self._policy(cluster)
@@ -166,9 +166,9 @@ class Engine:
         return {name: value for name, value in found.items() if value}
 
     async def rights(self) -> tuple[str, ...]:
-        """Return the account's roles, and on which kind of object each is; empty: unknown.
+        """Return the account's roles, each with the kind of object that it is on; empty: unknown.
 
-        The roles of its groups are included as far as the engine lists them with the user
+        The roles of its groups are included if the engine lists them with the user
         (``/users/ID/permissions``, the REST API guide).
         """
         try:
@@ -189,10 +189,10 @@ class Engine:
         return tuple(sorted(held))
 
     async def carrier(self, host: Any) -> Carrier | None:
-        """Return a host's CPUs and memory; None: the engine does not know its CPUs yet.
+        """Return a host's CPUs and memory; None: the engine does not know the host's CPUs yet.
 
-        The engine reports the CPUs of each NUMA node, but not which share a core. A host's
-        ``max_scheduling_memory`` is what the engine would give to new VMs.
+        The engine reports the CPUs of each NUMA node, but not which CPUs share a core. A host's
+        ``max_scheduling_memory`` is the memory that the engine would give to new VMs.
 
         Args:
             host: The host, as the engine lists it.
@@ -215,7 +215,7 @@ class Engine:
                     for core in (node.cpu.cores if node.cpu is not None else None) or ()
                     if int(core.index) < count
                 },
-                # In MiB (the REST API guide, type NumaNode).
+                # The unit is MiB (the REST API guide, type NumaNode).
                 memory={int(node.index or 0): int(node.memory or 0) << 20 for node in nodes},
                 cores=sockets * cores,
             ),
@@ -225,12 +225,12 @@ class Engine:
         )
 
     async def booted(self, host: str) -> float | None:
-        """Return when a host was booted, in seconds since 1970; None: unknown."""
+        """Return the time of a host's boot, in seconds since 1970; None: unknown."""
         statistics = await self.ask(
             lambda api: api.hosts_service().host_service(host).statistics_service().list()
         )
         values = [each.values for each in statistics if each.name == SINCE and each.values]
-        # An engine that does not know it yet reports 0.
+        # An engine that does not know the time yet reports 0.
         return float(values[0][0].datum or 0) or None if values else None
 
     async def _policy(self, cluster: Any) -> str:
@@ -251,7 +251,7 @@ def _roles(api: Any) -> list[Any]:
 
 
 def _subject(permission: Any) -> str:
-    """Return what kind of object a permission is on; without an object it is on the system."""
+    """Return the kind of object that a permission is on; without an object, it is the system."""
     objects = {
         "a cluster": permission.cluster,
         "a data centre": permission.data_center,
@@ -266,7 +266,7 @@ def _subject(permission: Any) -> str:
 
 
 def _topology(host: Any) -> tuple[int, int, int]:
-    """Return a host's sockets, cores of each, and threads of each core; 0: unknown."""
+    """Return a host's sockets, cores per socket, and threads per core; 0: unknown."""
     if host.cpu is None or host.cpu.topology is None:
         return 0, 0, 0
     topology = host.cpu.topology

@@ -1,9 +1,10 @@
 """An isolated network of the engine: a logical network of its OVN provider, in one cluster.
 
-The engine creates a vNIC profile of the network's name with it. A network that a user keeps for
-Tare (`isolated-profile`) needs no right to create one. Where a scenario has a link of some speed,
-the profile gets a network quality of service, which limits each card in both directions: the
-engine passes it on to libvirt on every network (LibvirtVmXmlBuilder, ``bandwidth``).
+The engine creates a vNIC profile of the same name with the network. No right to create networks is
+needed if the user keeps a network for Tare (`isolated-profile`). If a scenario has a link with a
+limited speed, the profile gets a network quality of service. It limits each card in both
+directions: the engine passes it on to libvirt on every network (LibvirtVmXmlBuilder,
+``bandwidth``).
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from tare.platforms.vendors.session import NoSuchObject
 NO_PROVIDER = "the engine has no OVN network provider, which engine-setup installs"
 MEGABIT = 10**6
 BURST_MB = 1
-"""The unit of a limit (NetworkQosMapper of the engine), and the least burst that is one."""
+"""The unit of a limit in bit/s (the engine's NetworkQosMapper), and the smallest burst in MB."""
 INSTEAD = "or name a vNIC profile of a network that you keep for Tare by `isolated-profile`"
 
 
 class OvirtNetworkResource(ServerResource[OvirtSession]):
     """A logical network of the OVN provider, with Tare's mark as its comment.
 
-    ``limited`` in its details: a quality of service of the same name limits its cards.
+    If its details contain ``limited``, a quality of service of the same name limits its cards.
     """
 
     kind = "ovirt-network"
@@ -39,15 +40,15 @@ class OvirtNetworkResource(ServerResource[OvirtSession]):
 
     @property
     def words(self) -> str:
-        """What it is, with its name."""
+        """A phrase that names the network."""
         return f"the network {self.name}"
 
     async def exists(self) -> bool:
-        """Return whether it, or its quality of service, is there with Tare's mark."""
+        """Return whether the network or its quality of service exists with Tare's mark."""
         return bool(await self._own_networks() or await self._qualities())
 
     async def remove(self) -> None:
-        """Remove it; its vNIC profile goes with it. Then remove its quality of service."""
+        """Remove the network, and its vNIC profile with it; then remove its quality of service."""
         engine = Engine(self.session)
         for network in await self._own_networks():
             with contextlib.suppress(NoSuchObject):
@@ -95,12 +96,12 @@ async def add_network(
 
     Args:
         engine: The engine.
-        builder: Finds the cluster.
+        builder: The builder that finds the cluster.
         name: The network's name.
         rate: The speed that each card is limited to, in bits per second; None: no limit.
 
     Raises:
-        TareError: The engine refuses, has no such provider, or has no such limit.
+        TareError: The engine refuses, has no such provider, or cannot set such a limit.
     """
     types = engine.types
     cluster, provider = (await builder.locate()).cluster, await ovn_provider(engine)
@@ -124,7 +125,7 @@ async def add_network(
 
 
 async def _limit_cards(engine: Engine, center: str, network: str, name: str, rate: float) -> None:
-    """Give the vNIC profile of a network a quality of service that limits both directions."""
+    """Add a quality of service that limits both directions to a network's vNIC profile."""
     if rate % MEGABIT:
         raise InputError(
             f"oVirt limits cards to whole Mbit/s, and the link has {rate / MEGABIT:g} Mbit/s",
@@ -153,15 +154,15 @@ async def _limit_cards(engine: Engine, center: str, network: str, name: str, rat
 
 
 async def ovn_provider(engine: Engine) -> Any:
-    """Return the engine's OVN provider; None: it has none."""
+    """Return the engine's OVN provider; None: the engine has none."""
     found = await engine.ask(lambda api: list(api.openstack_network_providers_service().list()))
     return next(iter(found), None)
 
 
 async def lacking_network(engine: Engine, options: OvirtOptions) -> str:
-    """Return why no isolated network can be used; empty if one can.
+    """Return why no isolated network can be used; empty if one can be used.
 
-    Whether the account may create networks shows only when it does.
+    Whether the account may create networks shows only when it creates one.
     """
     if options.isolated_profile is not None:
         return ""

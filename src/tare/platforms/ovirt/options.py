@@ -1,4 +1,4 @@
-"""Options of a VM of oVirt or Red Hat Virtualization."""
+"""Options of virtual machines of oVirt and Red Hat Virtualization."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ KNOBS = frozenset({"weight", "cap"})
 MOST_PERCENT = 100
 UNKNOWN = ("policy", "nice", "reservation", "slice", "period")
 DEFAULT_SHARES, MODEL_WEIGHT, MOST_SHARES = 1024, 100, 262_144
-"""The shares that the engine calls medium (its administration guide, "CPU Shares"), what
-:class:`Scheduling` gives others, and the most that the kernel takes (cpu.shares, cgroups(7))."""
+"""The engine's medium CPU shares, the normal weight, and the kernel's largest shares.
+
+Sources: the engine's administration guide, "CPU Shares"; :class:`Scheduling`; cpu.shares in
+cgroups(7).
+"""
 
 
 class OvirtOptions(VendorOptions, ScheduledOptions):
@@ -79,7 +82,7 @@ class OvirtOptions(VendorOptions, ScheduledOptions):
 
     @classmethod
     def within(cls, wanted: Scheduling) -> Scheduling:
-        """Refuse what the engine does not know."""
+        """Refuse scheduling settings that the engine does not support."""
         return refused(wanted, UNKNOWN, "oVirt")
 
     @model_validator(mode="after")
@@ -98,35 +101,35 @@ class OvirtOptions(VendorOptions, ScheduledOptions):
         return self
 
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:
-        """Return what no arm can do without, and what of it cannot be used."""
+        """Report missing options, and those that cannot be used."""
         return (*super().faults(look), *image_faults(self.image, "`image: tare-live.iso`"))
 
     @property
     def wanted_devices(self) -> str:
-        """The device models asked for."""
+        """The device models that the arm requests."""
         return self.devices
 
     @property
     def caps(self) -> bool:
-        """Whether a machine of the arm is capped."""
+        """Whether any machine of the arm is capped."""
         return "cap" in {**self.scheduling.given, **self.neighbour_scheduling.given}
 
     def cpu_limit(self, role: str, cpus: int) -> int | None:
-        """Return the cap of a role's machine in percent of a host's CPUs; None: it has none.
+        """Return the cap of a role's machine in percent of a host's CPUs; None: it has no cap.
 
         Args:
             role: The machine's role.
-            cpus: How many CPUs the host has.
+            cpus: The number of CPUs of the host.
         """
         cap = self.scheduling_of(role).cap
         # 100 percent means no limit.
         return None if cap is None else min(MOST_PERCENT, max(1, round(100 * cap / cpus)))
 
     def cpu_shares(self, role: str) -> int | None:
-        """Return the CPU shares of a role's machine; None: the engine's own."""
+        """Return the CPU shares of a role's machine; None: the engine's default."""
         wanted = self.scheduling_of(role)
         if wanted.weight is None:
             return None
         own = round(wanted.weight * DEFAULT_SHARES / MODEL_WEIGHT)
-        # The kernel takes no fewer than two.
+        # The kernel accepts no fewer than two.
         return min(MOST_SHARES, max(2, own))

@@ -85,7 +85,7 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
         return ", ".join(parts)
 
     def stated(self, options: OvirtOptions) -> Statement:
-        """Return what oVirt offers; nothing is tried for it."""
+        """Return oVirt's features; nothing is tried."""
         stated = Statement(
             capabilities=Capabilities(
                 pinning=True,
@@ -128,7 +128,7 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
         return isolating_network(stated, options)
 
     def disk_bus(self, options: OvirtOptions) -> Bus:
-        """Return how VMs get the disk that their shape asks for."""
+        """Return how the disk that a shape asks for is attached to VMs."""
         return bus_of(options)
 
     def session(self, connection: Mapping[str, Any]) -> OvirtSession:
@@ -138,7 +138,7 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
     async def look(
         self, session: OvirtSession, options: OvirtOptions, able: Capabilities
     ) -> ServerFindings:
-        """Check that cluster, host, network and image are there."""
+        """Check that cluster, host, network and image exist."""
         engine = Engine(session)
         location = await VmBuilder(engine, options).locate()
         facts = await engine.facts(location.host, location.cluster)
@@ -150,7 +150,7 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
         return ServerFindings(reason, versions, able, as_words(facts), rights, carrier)
 
     async def host_presence(self, session: OvirtSession, options: OvirtOptions) -> Presence:
-        """Return the state of the host, which the engine knows while it is off."""
+        """Return the state of the host, which the engine reports even if the host is off."""
         engine = Engine(session)
         host = await VmBuilder(engine, options).host()
         if host.status != engine.types.HostStatus.UP:
@@ -158,7 +158,7 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
         return Presence(since=await engine.booted(host.id))
 
     def writes(self, options: OvirtOptions) -> tuple[Write, ...]:
-        """Return what VMs create at the engine."""
+        """Return what Tare creates for VMs at the engine."""
         return (
             FOLDER,
             Write(
@@ -183,7 +183,7 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
     def network_resources(
         self, session: OvirtSession, options: OvirtOptions, name: str, rate: float | None = None
     ) -> tuple[OvirtNetworkResource, ...]:
-        """Return a network of the OVN provider; nothing if the arm names one to use."""
+        """Return a network of the OVN provider; empty if the arm names one to use."""
         if options.isolated_profile is not None:
             return ()
         engine = Engine(session)
@@ -193,7 +193,7 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
         return (OvirtNetworkResource(session, details, build),)
 
     def boots(self, options: OvirtOptions) -> str:
-        """Return the image that contains the kernel; it must be named."""
+        """Return the origin of the kernel: the image, which the arm must name."""
         return image_named(options.image, "oVirt", "name a disk by `image`: its name, or its id")
 
     async def make(self, session: OvirtSession, request: VmRequest[OvirtOptions]) -> OvirtVm:
@@ -221,7 +221,7 @@ class Ovirt(VendorPlatform[OvirtOptions, OvirtSession]):
         location: VmLocation,
         percent: int,
     ) -> VmLocation:
-        """Create the CPU profile that caps a VM; return where the VM is created, with it."""
+        """Create the CPU profile that caps a VM, and return the VM's location with that profile."""
         profile = ""
 
         async def create() -> None:

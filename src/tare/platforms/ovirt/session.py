@@ -1,4 +1,4 @@
-"""A session with an oVirt engine, by its vendor's own library."""
+"""A session with an oVirt engine, by the vendor's own library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CURL_MESSAGE = re.compile(r"'([^']+)'\)\]?$")
 
 
 class OvirtSession(AccountSession[Any]):
-    """A login at an engine; its arguments and errors are those of :class:`AccountSession`."""
+    """A session with an engine; its arguments and errors are those of :class:`AccountSession`."""
 
     product, extra, prefix = "oVirt", "ovirt", "TARE_OVIRT"
     built_with = "gcc python3-dev libxml2-dev"
@@ -29,7 +29,7 @@ class OvirtSession(AccountSession[Any]):
         return self.loaded[0].types
 
     def log_in(self) -> Any:
-        """Return the library's connection, logged in."""
+        """Log in, and return the library's connection."""
         client = self.loaded[0].Connection(
             url=f"https://{self.address}:{self.tcp_port}/ovirt-engine/api",
             username=self.account.user,
@@ -41,11 +41,11 @@ class OvirtSession(AccountSession[Any]):
         return client
 
     def log_out(self, client: Any) -> None:
-        """End the session; if this fails, it ends by itself."""
+        """End the session; if this fails, the session ends by itself."""
         client.close()
 
     def fault(self, error: Exception) -> TareError:
-        """Return what an error of the library means."""
+        """Translate an error of the library."""
         library = self.loaded[0]
         if not isinstance(error, library.Error):
             return MachineFault(f"{self.name}: {type(error).__name__}: {error}")
@@ -59,9 +59,9 @@ class OvirtSession(AccountSession[Any]):
         return RequestRefused(message) if error.code in _REFUSED else MachineFault(message)
 
     def _unanswered(self, error: Any) -> TareError:
-        """Return what an error means that is not an answer of the engine's API."""
+        """Translate an error that is not an answer of the engine's API."""
         if isinstance(error, self.loaded[0].AuthError):
-            # The library logs in again by itself, so it is the login that was rejected.
+            # The library logs in again by itself, so this error means that the login was rejected.
             return self.rejected(
                 f"check {self.prefix}_USER (as in admin@internal) and {self.prefix}_PASSWORD, or "
                 "the file of `credentials`"
@@ -74,7 +74,7 @@ class OvirtSession(AccountSession[Any]):
 
 
 def _engine_message(error: Any) -> str:
-    """Return the engine's own message, without the library's words around it."""
+    """Return the engine's own message, without the library's text around it."""
     if error.fault is None:
         return str(error)
     parts = (error.fault.reason, error.fault.detail)
@@ -82,6 +82,6 @@ def _engine_message(error: Any) -> str:
 
 
 def _curl_message(error: Exception) -> str:
-    """Return curl's own message, without the library's words and objects around it."""
+    """Return curl's own message, without the library's text and objects around it."""
     found = _CURL_MESSAGE.search(str(error))
     return found[1] if found else type(error).__name__

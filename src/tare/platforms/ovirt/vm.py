@@ -1,4 +1,4 @@
-"""One VM of Tare's: what is requested of the engine, what it reports, and disturbances."""
+"""A VM at an engine: its requested and reported properties, and its disturbances."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tare.platforms.vendors.session import NoSuchObject
 
 BLANK = "Blank"
 STANDING = ("paused", "not_responding", "unknown", "suspended", "saving_state")
-"""States in which a VM neither runs nor is off."""
+"""The states in which a VM neither runs nor is off."""
 
 
 def vm_wanted(
@@ -28,16 +28,16 @@ def vm_wanted(
     configuration: Mapping[str, Any],
     profile: str | None,
 ) -> Any:
-    """Return a VM as requested of the engine: pinned to a host, without a balloon.
+    """Return the VM to request from the engine: pinned to a host, without a balloon.
 
     Args:
         types: The library's types.
         options: The arm's options.
-        spec: The machine.
+        spec: The specification of the machine.
         cluster: The cluster's id.
         host: The host's id.
-        configuration: What its agent is given: on a CD that the host makes from it.
-        profile: The CPU profile's id; None: the cluster's own.
+        configuration: The configuration for its agent; the host puts it on a CD.
+        profile: The CPU profile's id; None: the cluster's default.
     """
     vcpus = spec.shape.vcpus
     pins = [
@@ -58,7 +58,7 @@ def vm_wanted(
         type=types.VmType.SERVER,
         stateless=False,
         memory=spec.shape.memory,
-        # No memory can be ballooned or hot-plugged.
+        # This way no memory can be ballooned or hot-plugged.
         memory_policy=types.MemoryPolicy(
             guaranteed=spec.shape.memory, max=spec.shape.memory, ballooning=False
         ),
@@ -90,7 +90,7 @@ def vm_wanted(
 
 
 def differing(wanted: Any, found: Any) -> str:
-    """Return how a VM differs from the request, in words; empty if it does not."""
+    """Describe how a VM differs from the request; empty if it does not."""
     asked, reported = _shape(wanted), _shape(found)
     for name, value in asked.items():
         if value is not None and reported[name] != value:
@@ -116,13 +116,13 @@ def _shape(vm: Any) -> dict[str, Any]:
 
 
 class OvirtVm(VirtualMachine):
-    """A VM that was created.
+    """A VM that has been created.
 
     Args:
         engine: The engine.
-        vm: Its id.
+        vm: The VM's id.
         wanted: The VM as requested.
-        facts: What engine and host reported of themselves.
+        facts: The facts that the engine and the host reported about themselves.
     """
 
     def __init__(self, engine: Engine, vm: str, wanted: Any, facts: Mapping[str, Any]) -> None:
@@ -134,13 +134,13 @@ class OvirtVm(VirtualMachine):
         self._started: Any = None
 
     async def power_on(self) -> None:
-        """Check that it is as requested, and start it."""
+        """Check that the VM is as requested, and start it."""
         if why := differing(self._wanted, await self._engine.vm(self._vm)):
             raise MachineFault(why)
         await self._engine.power_on(self._vm)
 
     async def why_off(self) -> str:
-        """Return why it does not run."""
+        """Return why the VM does not run; empty while it runs."""
         try:
             vm = await self._engine.vm(self._vm)
         except NoSuchObject:
@@ -156,14 +156,14 @@ class OvirtVm(VirtualMachine):
         return ""
 
     async def power_off(self) -> None:
-        """Switch it off at once."""
+        """Switch the VM off at once; do nothing if it is gone."""
         try:
             await self._engine.power_off(self._vm)
         except NoSuchObject:
             return
 
     async def applied(self) -> Mapping[str, Any]:
-        """Return its properties as the engine reports them."""
+        """Return the VM's properties as the engine reports them."""
         vm = await self._engine.vm(self._vm)
         self._host = vm.host.id if vm.host else None
         self._started = vm.start_time
@@ -182,7 +182,7 @@ class OvirtVm(VirtualMachine):
         return {**applied, "scheduling": scheduling} if scheduling else applied
 
     async def disturbances(self) -> tuple[str, ...]:
-        """Return what disturbed it: migration, snapshots, backups, a pause, a restart."""
+        """Return the events that disturbed it: migration, snapshots, backups, pauses, restarts."""
         try:
             vm = await self._engine.vm(self._vm)
             snapshots, backups = await self._copies()
@@ -204,7 +204,7 @@ class OvirtVm(VirtualMachine):
         return tuple(found)
 
     async def _copies(self) -> tuple[list[Any], list[Any]]:
-        """Return the snapshots that were taken, and the backups under way."""
+        """Return the snapshots that were taken, and the backups."""
         active = self._engine.types.SnapshotType.ACTIVE
         snapshots = await self._engine.ask(
             lambda api: api.vms_service().vm_service(self._vm).snapshots_service().list()

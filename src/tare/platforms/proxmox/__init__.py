@@ -1,1 +1,1 @@
-"""Proxmox VE: machines made and removed over its API."""
+"""Proxmox VE: virtual machines created and removed over its API."""

@@ -1,4 +1,4 @@
-"""Create what one machine on a Proxmox node needs: its configuration CD, and a VM."""
+"""Create everything that one machine on a Proxmox node needs: its configuration CD, and a VM."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ class UploadResource(ServerResource[ProxmoxSession]):
 
 
 class ProxmoxVmResource(ServerResource[ProxmoxSession]):
-    """A VM with its disks; another VM may have its number by now, so its name must match too."""
+    """A VM with its disks. Another VM may have its number by now, so the name must match too."""
 
     kind = "proxmox-vm"
     busy = ("lock", "is running")
-    # "is running": a start whose answer was lost may begin after the VM was seen stopped.
+    # "is running": if the answer to a start was lost, the VM may start after it was seen stopped.
 
     @property
     def words(self) -> str:
-        """What it is, with its number and name."""
+        """A phrase that names the VM by its number and name."""
         return f"VM {self._number}, {self.name}"
 
     @property
@@ -69,7 +69,7 @@ class ProxmoxVmResource(ServerResource[ProxmoxSession]):
         return Node(self.session, str(self.details["node"]), vms_of(self.details["pool"]))
 
     async def exists(self) -> bool:
-        """Return whether it is there, after tasks that may still create or start it."""
+        """Wait for tasks that may still create or start the VM; return whether it exists."""
         try:
             for kind in ("qmcreate", "qmstart"):
                 await self._node.settled(kind, self._number)
@@ -78,7 +78,7 @@ class ProxmoxVmResource(ServerResource[ProxmoxSession]):
             return False
 
     async def remove(self) -> None:
-        """Stop it, and remove it with its disks."""
+        """Stop the VM, and remove it with its disks."""
         with contextlib.suppress(NoSuchObject):
             if (await self._node.current(self._number)).get("status") != "stopped":
                 await self._node.power_off(self._number)
@@ -91,7 +91,7 @@ class VmBuilder:
     Args:
         session: An open session.
         node: The node.
-        request: What is created.
+        request: The machine to create.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class VmBuilder:
         self.number = 0
         """The number of the VM that was created."""
         self.wanted: Mapping[str, Any] = {}
-        """Its configuration as requested."""
+        """The configuration of the VM as requested."""
 
     async def build(self) -> None:
         """Upload the CD, and create the VM."""

@@ -1,7 +1,7 @@
 """An isolated network at Proxmox VE: a zone of the type `simple`, and a VNet in it (SDN).
 
-A simple zone has a bridge on each node, without a port and without an address. Proxmox's names of
-zones and VNets have at most eight letters and digits (PVE/Network/SDN/Zones/Plugin.pm), so both are
+A simple zone has a bridge on each node, without a port and without an address. Proxmox limits the
+names of zones and VNets to eight letters and digits (PVE/Network/SDN/Zones/Plugin.pm). So both are
 called ``t`` and seven digits of the network's name, which is the VNet's alias.
 """
 
@@ -20,11 +20,11 @@ from tare.platforms.vendors.session import NoSuchObject
 ZONES = "/sdn/zones"
 ALLOCATE, USE = "SDN.Allocate", "SDN.Use"
 RIGHTS: Mapping[str, tuple[str, ...]] = {"/sdn": (ALLOCATE,), ZONES: (ALLOCATE, USE)}
-"""What creating a zone, using its VNet and applying both needs (PVE/API2/Network/SDN.pm)."""
+"""The rights for creating a zone, using its VNet, and applying both (PVE/API2/Network/SDN.pm)."""
 
 
 def vnet_of(name: str) -> str:
-    """Return Proxmox's name of a network's zone and VNet."""
+    """Return the name that a network's zone and VNet have in Proxmox."""
     return "t" + name.removeprefix("tare-")[:7]
 
 
@@ -37,7 +37,7 @@ class ProxmoxNetworkResource(ServerResource[ProxmoxSession]):
 
     @property
     def words(self) -> str:
-        """What it is, with its name."""
+        """A phrase that names the VNet and the network."""
         return f"the VNet {self._vnet} of the network {self.name}"
 
     @property
@@ -45,14 +45,14 @@ class ProxmoxNetworkResource(ServerResource[ProxmoxSession]):
         return vnet_of(self.name)
 
     async def create(self) -> None:
-        """Create zone and VNet, and have every node apply them."""
+        """Create zone and VNet, and make every node apply them."""
         vnet = self._vnet
         await self._ask(lambda sdn: sdn.zones.post(zone=vnet, type="simple"))
         await self._ask(lambda sdn: sdn.vnets.post(vnet=vnet, zone=vnet, alias=self.name))
         await self._apply()
 
     async def exists(self) -> bool:
-        """Return whether the VNet with this alias is there, or a zone of that name without one."""
+        """Return whether the VNet with this alias exists, or a zone of that name without a VNet."""
         vnets = await self._ask(lambda sdn: sdn.vnets.get())
         zones = await self._ask(lambda sdn: sdn.zones.get())
         mine = [each for each in vnets if each.get("zone") == self._vnet]
@@ -61,7 +61,7 @@ class ProxmoxNetworkResource(ServerResource[ProxmoxSession]):
         return any(each.get("zone") == self._vnet for each in zones)
 
     async def remove(self) -> None:
-        """Remove VNet and zone, and have every node apply that."""
+        """Remove VNet and zone, and make every node apply the removal."""
         with contextlib.suppress(NoSuchObject):
             await self._ask(lambda sdn: sdn.vnets(self._vnet).delete())
         with contextlib.suppress(NoSuchObject):
@@ -74,13 +74,13 @@ class ProxmoxNetworkResource(ServerResource[ProxmoxSession]):
     async def _apply(self) -> None:
         task = str(await self._ask(lambda sdn: sdn.put()) or "")
         if task:
-            # UPID:NODE:…: the task is of the node that was asked.
+            # UPID:NODE:…: the task runs on the node that was asked.
             node = Node(self.session, task.split(":")[1])
             await node.ended(task, f"apply {self.words}")
 
 
 async def lacking_network(session: ProxmoxSession) -> str:
-    """Return why the account cannot create a network; empty if it can.
+    """Return why the account cannot create a network; empty if it can create one.
 
     Args:
         session: An open session.

@@ -21,7 +21,7 @@ ONLINE = "online"
 
 
 class Upload(io.BytesIO):
-    """Bytes that are uploaded under a name."""
+    """Bytes that are uploaded under a file name."""
 
     def __init__(self, name: str, content: bytes) -> None:
         super().__init__(content)
@@ -29,12 +29,12 @@ class Upload(io.BytesIO):
 
 
 class Node:
-    """A node, by an open session.
+    """A node, reached through an open session.
 
     Args:
         session: The session.
         name: The node's name.
-        vms: The path of the account's rights to VMs: ``/vms`` or a pool's.
+        vms: The path of the account's rights to VMs: ``/vms`` or the path of a pool.
     """
 
     def __init__(self, session: ProxmoxSession, name: str, vms: str = ALL_VMS) -> None:
@@ -43,14 +43,14 @@ class Node:
         self.vms = vms
 
     async def ask(self, look: Callable[[Any], Any]) -> Any:
-        """Return the result of a request for the node's resource."""
+        """Call ``look`` with the node's resource, and return its result."""
         return await self.session.call(lambda api: look(api.nodes(self.name)))
 
     async def done(self, begin: Callable[[Any], Any], what: str) -> None:
         """Begin a task, and wait for its end.
 
         Raises:
-            MachineFault: It failed; the message contains its own words.
+            MachineFault: The task failed; the message contains the task's own status.
         """
         if task := await self.ask(begin):
             await self.ended(task, what)
@@ -64,17 +64,17 @@ class Node:
 
         late = f"{self.name} did not end within {TASK_S:g} s to {what}"
         status = str((await wait_for(ended, late, TASK_S)).get("exitstatus", ""))
-        # A task with warnings has done its work (PVE::Tools::upid_status_is_error).
+        # A task with warnings has succeeded (PVE::Tools::upid_status_is_error).
         if status != "OK" and not status.startswith("WARNINGS"):
             is_busy = "is locked" in status or "already running" in status
             kind = RequestRefused if is_busy else MachineFault
             raise kind(f"{self.name} failed to {what}: {self.session.clean(status)}")
 
     async def _ask_vm(self, number: int, look: Callable[[Any], Any]) -> Any:
-        """Return the result of a request for a VM; raises Missing if it is gone.
+        """Call ``look`` with a VM's resource and return its result; raises NoSuchObject if gone.
 
-        An account with rights in a pool only is refused a VM that is gone, as if it were forbidden.
-        If the account may see the pool's VMs, the VM is gone.
+        If the account has rights in a pool only, Proxmox refuses access to a VM that is gone, as if
+        it were forbidden. If the account may see the pool's VMs, the VM is therefore gone.
         """
         try:
             return await self.ask(lambda node: look(node.qemu(number)))
@@ -87,14 +87,14 @@ class Node:
             raise NoSuchObject(f"VM {number} is not in {self.vms}") from None
 
     async def settled(self, kind: str, number: int | None = None) -> None:
-        """Wait until no task of a kind runs: one whose answer was lost may still run.
+        """Wait until no task of a kind runs; one may still run if the answer to its start was lost.
 
         Args:
-            kind: ``imgcopy``, which takes an upload, ``qmcreate`` or ``qmstart``.
-            number: The number of its VM; None: any.
+            kind: ``imgcopy``, which stores an upload, ``qmcreate`` or ``qmstart``.
+            number: The number of the VM; None: any VM.
 
         Raises:
-            MachineFault: It does not end.
+            MachineFault: The tasks do not end in time.
         """
         about = {} if number is None else {"vmid": number}
 
@@ -116,7 +116,7 @@ class Node:
         )
 
     async def has_upload(self, volume: str) -> bool:
-        """Return whether an uploaded file is there, after uploads that still run."""
+        """Return whether an uploaded file exists, after waiting for uploads that still run."""
         storage = volume.partition(":")[0]
         try:
             await self.settled("imgcopy")
@@ -126,7 +126,7 @@ class Node:
         return any(each.get("volid") == volume for each in listed)
 
     async def discard(self, volume: str) -> None:
-        """Remove an uploaded file; does nothing if it is gone."""
+        """Remove an uploaded file; do nothing if it is gone."""
         storage = volume.partition(":")[0]
         with contextlib.suppress(NoSuchObject):
             await self.done(
@@ -134,7 +134,7 @@ class Node:
             )
 
     async def free_id(self, least: int = FIRST_ID) -> int:
-        """Return a number that no VM of the cluster has."""
+        """Return a number that no VM of the cluster has, at least ``least``."""
         number = int(await self.session.call(lambda api: api.cluster.nextid.get()))
         return max(number, least)
 
@@ -143,11 +143,11 @@ class Node:
         await self.done(lambda node: node.qemu.post(vmid=number, **settings), f"create VM {number}")
 
     async def config(self, number: int) -> dict[str, Any]:
-        """Return a VM's configuration; raises Missing if it is gone."""
+        """Return a VM's configuration; raises NoSuchObject if it is gone."""
         return dict(await self._ask_vm(number, lambda vm: vm.config.get()))
 
     async def current(self, number: int) -> dict[str, Any]:
-        """Return a VM's present state; raises Missing if it is gone."""
+        """Return a VM's current state; raises NoSuchObject if it is gone."""
         return dict(await self._ask_vm(number, lambda vm: vm.status.current.get()))
 
     async def power_on(self, number: int) -> None:
@@ -155,7 +155,7 @@ class Node:
         await self.done(lambda node: node.qemu(number).status.start.post(), f"start VM {number}")
 
     async def power_off(self, number: int) -> None:
-        """Stop a VM at once; does nothing if it does not run."""
+        """Stop a VM at once; do nothing if it does not run."""
         await self.done(lambda node: node.qemu(number).status.stop.post(), f"stop VM {number}")
 
     async def remove(self, number: int) -> None:
@@ -166,13 +166,13 @@ class Node:
         )
 
     async def state(self) -> str:
-        """Return the node's state in the cluster: online, offline or unknown."""
+        """Return the node's state in the cluster: online, offline, unknown or gone."""
         listed = await self.session.call(lambda api: api.nodes.get())
         states = [str(each.get("status", ONLINE)) for each in listed if each["node"] == self.name]
         return states[0] if states else "gone"
 
     async def booted(self) -> float | None:
-        """Return when the node was booted, in seconds since 1970; None: unknown.
+        """Return the time of the node's boot, in seconds since 1970; None: unknown.
 
         The node reports its uptime. It is subtracted from this computer's time, because the node's
         clock may be set after its boot.
@@ -181,7 +181,7 @@ class Node:
         return None if uptime is None else time.time() - float(uptime)
 
     async def facts(self) -> Mapping[str, Any]:
-        """Return what the node reports of itself, for the proof; unknown values are left out."""
+        """Return the node's facts about itself, for the proof; unknown values are left out."""
         status = await self.ask(lambda node: node.status.get())
         version = await self.session.call(lambda api: api.version.get())
         licence = await self._licence()
@@ -194,7 +194,7 @@ class Node:
             "licence": licence,
             "cpus": threads,
             "processor": str(cpu.get("model", "")),
-            # The scheduler is the kernel's, and follows from its version.
+            # The scheduler is the kernel's, and its kind follows from the kernel's version.
             "scheduler": "Linux",
         }
         if threads and cores:
@@ -204,7 +204,7 @@ class Node:
     async def carrier(self) -> Carrier:
         """Return the node's CPUs and memory.
 
-        ``cpuinfo`` counts threads, cores and sockets, all of the node (pve-common,
+        ``cpuinfo`` counts the threads, cores and sockets of the whole node (pve-common,
         src/PVE/ProcFSTools.pm). It does not report which CPUs share a core or a NUMA node.
         """
         status = await self.ask(lambda node: node.status.get())
@@ -229,11 +229,11 @@ async def only_node(session: ProxmoxSession, wanted: str | None, pool: str | Non
 
     Args:
         session: An open session.
-        wanted: The node's name; None: the only one.
-        pool: The pool of its VMs; None: none.
+        wanted: The node's name; None: the only node.
+        pool: The pool of its VMs; None: they are in no pool.
 
     Raises:
-        InputError: There is no such node, or several and none is named.
+        InputError: There is no such node, or there are several and the arm names none.
     """
     listed = await session.call(lambda api: api.nodes.get())
     names = sorted(str(each["node"]) for each in listed)
@@ -251,5 +251,5 @@ async def only_node(session: ProxmoxSession, wanted: str | None, pool: str | Non
 
 
 def vms_of(pool: str | None) -> str:
-    """Return the path of the rights to a pool's VMs; without a pool, of all VMs."""
+    """Return the path of the rights to a pool's VMs; without a pool, to all VMs."""
     return ALL_VMS if pool is None else f"/pool/{pool}"

@@ -1,4 +1,4 @@
-"""Options of a VM of Proxmox VE."""
+"""Options of Proxmox VE virtual machines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tare.platforms.vendors.options import VendorOptions, image_faults
 from tare.study.model.forms import NAME, WORD, Form
 
 MOST_CAP = 128
-"""The most CPUs that ``cpulimit`` takes (PVE/QemuServer.pm)."""
+"""The largest number of CPUs that ``cpulimit`` accepts (PVE/QemuServer.pm)."""
 KNOBS = frozenset({"weight", "cap"})
 UNKNOWN = ("policy", "nice", "reservation", "slice", "period")
 Name = Annotated[str, NAME]
@@ -77,7 +77,7 @@ class ProxmoxOptions(VendorOptions, ScheduledOptions):
 
     @classmethod
     def within(cls, wanted: Scheduling) -> Scheduling:
-        """Refuse what Proxmox does not support."""
+        """Refuse scheduling settings that Proxmox does not support."""
         if wanted.cap is not None and wanted.cap > MOST_CAP:
             raise ValueError(f"Proxmox's `cpulimit` is at most {MOST_CAP} CPUs")
         return refused(wanted, UNKNOWN, "Proxmox")
@@ -101,10 +101,10 @@ class ProxmoxOptions(VendorOptions, ScheduledOptions):
 
     @property
     def is_disk(self) -> bool:
-        """Whether VMs boot a disk, which is copied for each."""
+        """Whether VMs boot a disk, which is copied for each VM."""
         return self.image is not None and ":iso/" not in self.image
 
     @property
     def wanted_devices(self) -> str:
-        """The device models that are requested."""
+        """The device models that the arm requests."""
         return self.devices

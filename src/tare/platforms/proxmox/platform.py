@@ -1,4 +1,4 @@
-"""Proxmox VE as a platform, and the rights that an account needs there."""
+"""The platform ``proxmox``, and the rights that an account needs at Proxmox VE."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
         return ", ".join(parts)
 
     def stated(self, options: ProxmoxOptions) -> Statement:
-        """Return what Proxmox offers; nothing is tried for it."""
+        """Return Proxmox's features; nothing is tried."""
         bus = own_bus(options)
         stated = Statement(
             capabilities=Capabilities(
@@ -122,7 +122,7 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
         return isolating_network(stated, options)
 
     def disk_bus(self, options: ProxmoxOptions) -> Bus | None:
-        """Return how VMs get the disk that their shape asks for."""
+        """Return how the disk that a shape asks for is attached to VMs."""
         return own_bus(options)
 
     def session(self, connection: Mapping[str, Any]) -> ProxmoxSession:
@@ -148,14 +148,14 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
         return ServerFindings(reason, versions, able, shown, rights, carrier)
 
     async def host_presence(self, session: ProxmoxSession, options: ProxmoxOptions) -> Presence:
-        """Return the state of the node, which the others of its cluster know while it is off."""
+        """Return the node's state; the other nodes of its cluster report it even if it is off."""
         node = await only_node(session, options.node, options.pool)
         if (state := await node.state()) != ONLINE:
             return Presence(absent=f"{node.name} is {state}")
         return Presence(since=await node.booted())
 
     def writes(self, options: ProxmoxOptions) -> tuple[Write, ...]:
-        """Return what VMs create at the node; `tare help proxmox` lists the rights for it."""
+        """Return what Tare creates at the node; `tare help proxmox` lists the rights for it."""
         kept = f"storage {options.storage}"
         return (
             FOLDER,
@@ -188,7 +188,7 @@ class Proxmox(VendorPlatform[ProxmoxOptions, ProxmoxSession]):
         return (ProxmoxNetworkResource(session, {**options.connection(), "name": name}),)
 
     def boots(self, options: ProxmoxOptions) -> str:
-        """Return the image that contains the kernel; it must be named."""
+        """Return the origin of the kernel: the image, which the arm must name."""
         return image_named(
             options.image,
             "Proxmox",
@@ -260,9 +260,9 @@ ROOT = "root of the node, by password: every right"
 
 
 def needed(options: ProxmoxOptions, node: str) -> Mapping[str, tuple[str, ...]]:
-    """Return the rights that an arm needs, by the path that they are needed on.
+    """Return the rights that an arm needs, by the path on which they are needed.
 
-    PVE/API2/Qemu.pm (`check_vm_modify_config_perm`, `create_vm`), PVE/API2/Storage/Status.pm
+    See PVE/API2/Qemu.pm (`check_vm_modify_config_perm`, `create_vm`), PVE/API2/Storage/Status.pm
     (`upload`) and Content.pm (`delete`).
     """
     wanted = {
@@ -281,16 +281,16 @@ def needed(options: ProxmoxOptions, node: str) -> Mapping[str, tuple[str, ...]]:
 
 
 def used(wanted: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the rights that are used, as ``RIGHT, … on PATH``, without names.
+    """Return the rights that are used, as ``RIGHT, … on PATH``, without names in paths.
 
     Args:
-        wanted: By path; none of them is missing.
+        wanted: The rights by path; the account has all of them.
     """
     return tuple(f"{', '.join(rights)} on {_kind(path)}" for path, rights in wanted.items())
 
 
 def _kind(path: str) -> str:
-    """Return a path without names: ``/pool/mine`` as ``/pool/…``."""
+    """Return a path without names, such as ``/pool/…`` for ``/pool/mine``."""
     kind = path.split("/")[1]
     return path if path == f"/{kind}" else f"/{kind}/…"
 
@@ -301,8 +301,8 @@ def missing(
     """Return the missing rights, as ``RIGHT on PATH``.
 
     Args:
-        wanted: By path.
-        found: What ``/access/permissions`` reports for each of these paths.
+        wanted: The needed rights by path.
+        found: The answer of ``/access/permissions`` for each of these paths.
     """
     return [
         f"{right} on {path}"

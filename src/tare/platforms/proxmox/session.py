@@ -1,10 +1,10 @@
 """A session with Proxmox VE's API, by proxmoxer: a user's ticket, or a token.
 
-If a CA is named, certificates are verified as Tare does everywhere. ``requests``, which proxmoxer
-uses, verifies in its own way: with Python 3.13 and newer it requires all of RFC 5280, and
-pve-cluster's ``gen_pve_ssl_cert`` (PVE/Cluster/Setup.pm) omits the authority's key identifier from
-a node's certificate. A certificate that the user names is trusted by itself, see
-:func:`tare.platforms.vendors.tls.verifying`; without a CA, Python's strict rules apply.
+If a CA is named, certificates are verified as everywhere in Tare
+(:func:`tare.platforms.vendors.tls.verifying`): a certificate that the user names is trusted by
+itself. Without a CA, ``requests``, which proxmoxer uses, verifies in its own way. With Python 3.13
+and newer it requires all of RFC 5280. A node's certificate fails that check: pve-cluster's
+``gen_pve_ssl_cert`` (PVE/Cluster/Setup.pm) omits the authority's key identifier.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ OK = 200
 REQUEST_S = 60.0
 UNAUTHORIZED, FORBIDDEN = 401, 403
 STRICTLY = "Missing Authority Key Identifier"
-"""OpenSSL's words for a certificate that does not conform to RFC 5280 (X509_STRICT)."""
-# PVE::API2 dies with these words; the HTTP status is 500.
+"""OpenSSL's message for a certificate that does not conform to RFC 5280 (X509_STRICT)."""
+# PVE::API2 fails with these words; the HTTP status is 500.
 _MISSING = ("does not exist", "no such", "not available on node")
 _REFUSED = (
     "only root can",
@@ -39,20 +39,20 @@ _REFUSED = (
 
 
 class ProxmoxSession(AccountSession[Any]):
-    """A login at one server; its arguments and errors are those of :class:`AccountSession`."""
+    """A session with one server; its arguments and errors are those of :class:`AccountSession`."""
 
     product, extra, prefix = "Proxmox VE", "proxmox", "TARE_PROXMOX"
-    # Without requests, proxmoxer would end this process.
+    # If requests were missing, proxmoxer would end this process.
     modules = ("requests", "proxmoxer")
     port = 8006
 
     @property
     def is_root(self) -> bool:
-        """Whether it is ``root@pam`` by password; no other account may set ``affinity``."""
+        """Whether the account is ``root@pam`` by password; no other may set ``affinity``."""
         return self.account.user == ROOT
 
     def log_in(self) -> Any:
-        """Return proxmoxer's API, after a first request: a token needs no login."""
+        """Return proxmoxer's API after a first request, because a token needs no login."""
         user, bang, token = self.account.user.partition("!")
         secret = self.account.password.reveal()
         proof = {"token_name": token, "token_value": secret} if bang else {"password": secret}
@@ -74,11 +74,11 @@ class ProxmoxSession(AccountSession[Any]):
         return api
 
     def _connect(self, who: Mapping[str, Any]) -> Any:
-        """Return proxmoxer's API; a token is sent with the first request only.
+        """Return proxmoxer's API; with a token, nothing is sent before the first request.
 
         Args:
-            who: The user with a password or a token, and the longest wait for an answer, in
-                seconds, as ``ProxmoxAPI`` takes them.
+            who: The arguments of ``ProxmoxAPI``: the user with a password or a token, and the time
+                limit for an answer, in seconds.
 
         Raises:
             Exception: An error of proxmoxer or requests.
@@ -90,9 +90,9 @@ class ProxmoxSession(AccountSession[Any]):
         password = who.get("password")
         token = {"token_name": "none", "token_value": "none"}
         known = {key: value for key, value in who.items() if key != "password"}
-        # With a password, proxmoxer would log in at once, by requests' own verification; with a
-        # token it sends nothing yet. requests also gets the CA's file: without it, it would trust
-        # the system's CAs too.
+        # # With a password, proxmoxer would log in at once, with requests' own verification. With a
+        # token it sends nothing yet. requests also gets the CA's file; without it, requests would
+        # trust the system's CAs too.
         api = library.ProxmoxAPI(
             self.address, port=self.tcp_port, verify_ssl=self.ca, **{**token, **known}
         )
@@ -109,10 +109,10 @@ class ProxmoxSession(AccountSession[Any]):
         client._store["session"].close()
 
     def fault(self, error: Exception) -> TareError:
-        """Return what an error of proxmoxer or requests means."""
+        """Translate an error of proxmoxer or requests."""
         faults = importlib.import_module("requests.exceptions")
         if isinstance(error, faults.SSLError) and STRICTLY in str(error):
-            # pve-cluster's gen_pve_ssl_cert omits it.
+            # The certificate that pve-cluster's gen_pve_ssl_cert creates lacks it.
             return InputError(
                 f"the certificate of {self.name} lacks what Python requires since 3.13 "
                 f"({STRICTLY})",
@@ -145,7 +145,7 @@ class ProxmoxSession(AccountSession[Any]):
 
 
 def _words(content: Any, wrong: Any) -> str:
-    """Return Proxmox's message: the status line, and what is wrong with which parameter."""
+    """Return Proxmox's message: the status line, and each wrong parameter with the reason."""
     message = str(content or "").strip()
     if isinstance(wrong, Mapping):
         message = ", ".join([message, *(f"{key}: {value}" for key, value in wrong.items())])
@@ -153,7 +153,7 @@ def _words(content: Any, wrong: Any) -> str:
 
 
 def _adapter(context: ssl.SSLContext) -> Any:
-    """Return an adapter of requests that verifies certificates with a TLS context."""
+    """Return a requests adapter that verifies certificates with a TLS context."""
     adapters = importlib.import_module("requests.adapters")
 
     class Adapter(adapters.HTTPAdapter):  # type: ignore[name-defined, misc]
@@ -167,7 +167,7 @@ def _adapter(context: ssl.SSLContext) -> Any:
 
 
 def _ticket(own: Any, api: Any, ca: str, known: Mapping[str, Any], password: str) -> Any:
-    """Log in by a password; return what sends the ticket, and renews it in time."""
+    """Log in with a password; return the object that sends the ticket, and renews it in time."""
     https = importlib.import_module("proxmoxer.backends.https")
     refused = importlib.import_module("proxmoxer.core").AuthenticationError
 
@@ -177,7 +177,7 @@ def _ticket(own: Any, api: Any, ca: str, known: Mapping[str, Any], password: str
         def _get_new_tokens(
             self, password: str | None = None, otp: Any = None, otptype: Any = None
         ) -> None:
-            # A ticket that is still valid is accepted as a password.
+            # Proxmox accepts a ticket that is still valid as a password.
             proof = {"username": self.username, "password": password or self.pve_auth_ticket}
             answer = own.post(
                 f"{self.base_url}/access/ticket",
@@ -186,7 +186,7 @@ def _ticket(own: Any, api: Any, ca: str, known: Mapping[str, Any], password: str
                 timeout=self.timeout,
             )
             ticket = answer.json()["data"] if answer.status_code == OK else None
-            # For a user with a second factor this is not yet a ticket.
+            # For a user with a second factor, this answer is not yet a ticket.
             if ticket is None or ticket.get("NeedTFA") is not None:
                 raise refused(f"Couldn't authenticate user: {self.username}")
             self.birth_time = time.monotonic()

@@ -1,6 +1,6 @@
-"""One VM of Tare's on a Proxmox node: its configuration, state, disturbances and figures.
+"""A VM on a Proxmox node: its configuration, state, disturbances and figures.
 
-Figures are Proxmox's own averages over minutes, of the last hour (``rrddata``).
+Figures are Proxmox's own averages over minutes, for the last hour (``rrddata``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tare.platforms.vendors.session import NoSuchObject
 MIB = 1 << 20
 GIB = 1 << 30
 OWN = 1
-"""The place of a machine's own disk on its bus; the boot disk is at 0, the CD at 2."""
+"""The position of a machine's own disk on its bus; the boot disk is at 0, the CD at 2."""
 _NEW_DISK = re.compile(r"[^:,\s]+:\d+(\.\d+)?(,|$)")
 DISTURBING = frozenset(
     {
@@ -37,12 +37,12 @@ DISTURBING = frozenset(
 
 
 def own_bus(options: ProxmoxOptions) -> Bus | None:
-    """Return how a VM's own disk is attached; None: no storage for it is named."""
+    """Return the bus of a VM's own disk; None: the arm names no storage for the disk."""
     if options.disks is None:
         return None
     if options.devices == "paravirtual":
         return Bus("virtio-scsi", frozenset({"virtio_scsi"}))
-    # On q35, QEMU's IDE drives are on its AHCI.
+    # On q35, QEMU attaches IDE drives to its AHCI controller.
     return {
         "ide": Bus("IDE", frozenset({"ata_piix", "ahci"})),
         "sata": Bus("SATA", frozenset({"ahci"})),
@@ -57,15 +57,15 @@ def settings(
     own: OwnDisk | None = None,
     isolated: IsolatedNic | None = None,
 ) -> dict[str, Any]:
-    """Return a VM's configuration as Proxmox's API takes it; qm.conf(5).
+    """Return a VM's configuration in the form of Proxmox's API; qm.conf(5).
 
     Args:
         options: The arm's options.
-        spec: The machine.
-        uuid: Its UUID, which its firmware shows.
-        configuration: The uploaded CD with the agent's configuration.
-        own: Its empty disk; None: none.
-        isolated: Its second network card; None: none.
+        spec: The specification of the machine.
+        uuid: The VM's UUID, which its firmware shows.
+        configuration: The uploaded CD with the agent's configuration, by Proxmox's name.
+        own: The VM's empty disk; None: it has none.
+        isolated: The VM's second network card; None: it has none.
     """
     emulated = options.devices == "emulated"
     bus = options.bus if emulated else "scsi"
@@ -77,7 +77,7 @@ def settings(
         "cores": spec.shape.vcpus,
         "sockets": 1,
         "memory": -(-spec.shape.memory // MIB),
-        # No balloon, so that no cell is disturbed by it.
+        # No balloon, so that none can disturb a cell.
         "balloon": 0,
         "cpu": options.cpu,
         "kvm": int(options.kvm),
@@ -92,11 +92,12 @@ def settings(
         "onboot": 0,
     }
     if own is not None:
-        # In GiB; PVE accepts fractions ($NEW_DISK_RE of PVE/API2/Qemu.pm).
+        # The unit is GiB; PVE accepts fractions ($NEW_DISK_RE of PVE/API2/Qemu.pm).
         wanted[f"{bus}{OWN}"] = f"{options.disks}:{own.size / GIB},backup=0,cache=none"
     if isolated is not None:
         card = f"{options.nic if emulated else 'virtio'}={isolated.mac.upper()}"
-        # In MiB per second, for both directions (tap_rate_limit of PVE/Network.pm).
+        # The unit is MiB per second; the limit applies to each direction (tap_rate_limit of
+        # PVE/Network.pm).
         limit = "" if isolated.rate is None else f",rate={isolated.rate / 8 / MIB:g}"
         wanted["net1"] = f"{card},bridge={vnet_of(isolated.network)}{limit}"
     if spec.cpus:
@@ -111,13 +112,13 @@ def settings(
 
 
 def affinity(spec: MachineSpec) -> tuple[int, ...]:
-    """Return the host CPUs of all vCPUs of a machine."""
+    """Return the host CPUs that all vCPUs of a machine use together."""
     vcpus = range(spec.shape.vcpus)
     return tuple(sorted({spec.cpus[number % len(spec.cpus)] for number in vcpus}))
 
 
 def differing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """Return how a VM's configuration differs from the request, in words; empty if not."""
+    """Describe how a VM's configuration differs from the request; empty if it does not."""
     for key in ("cores", "memory", "balloon", "affinity", "cpuunits", "cpulimit", "kvm"):
         if key in wanted and str(_plain(found.get(key))) != str(_plain(wanted[key])):
             return f"{key} was to be {wanted[key]}, but Proxmox reports {found.get(key)}"
@@ -134,7 +135,7 @@ def differing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a number as a float, in whatever form it is written."""
+    """Convert a number in any notation to a float; return other values unchanged."""
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -142,14 +143,14 @@ def _plain(value: Any) -> Any:
 
 
 class ProxmoxVm(VirtualMachine):
-    """A VM that was created.
+    """A VM that has been created.
 
     Args:
         node: The node.
-        number: Its number.
+        number: The VM's number.
         spec: The machine as requested.
         wanted: The configuration that was requested of Proxmox.
-        facts: What the node reported of itself.
+        facts: The facts that the node reported about itself.
     """
 
     def __init__(
@@ -168,14 +169,14 @@ class ProxmoxVm(VirtualMachine):
         self._pid: int | None = None
 
     async def power_on(self) -> None:
-        """Check that it is as requested, and start it."""
+        """Check that the VM is as requested, and start it."""
         found = await self._node.config(self._number)
         if why := differing(self._wanted, found):
             raise MachineFault(why)
         await self._node.power_on(self._number)
 
     async def why_off(self) -> str:
-        """Return why it does not run."""
+        """Return why the VM does not run; empty while it runs."""
         try:
             current = await self._node.current(self._number)
         except NoSuchObject:
@@ -185,7 +186,7 @@ class ProxmoxVm(VirtualMachine):
         return f"Proxmox reports that its VM is {current.get('status')}"
 
     async def power_off(self) -> None:
-        """Stop it at once."""
+        """Stop the VM at once; do nothing if it is stopped or gone."""
         try:
             if (await self._node.current(self._number)).get("status") != "stopped":
                 await self._node.power_off(self._number)
@@ -193,7 +194,7 @@ class ProxmoxVm(VirtualMachine):
             return
 
     async def applied(self) -> Mapping[str, Any]:
-        """Return its properties as Proxmox reports them."""
+        """Return the VM's properties as Proxmox reports them."""
         config = await self._node.config(self._number)
         current = await self._node.current(self._number)
         self._pid = current.get("pid")
@@ -207,20 +208,20 @@ class ProxmoxVm(VirtualMachine):
             key: config[key] for key in ("affinity", "cpuunits", "cpulimit") if key in config
         }
         if pinned := config.get("affinity"):
-            # All of QEMU's threads share them, so each vCPU has all of them.
+            # All threads of QEMU share these CPUs, so each vCPU may use all of them.
             scheduling["vcpus"] = dict.fromkeys(
                 map(str, range(self._spec.shape.vcpus)), str(pinned)
             )
         return {"hypervisor": hypervisor, **({"scheduling": scheduling} if scheduling else {})}
 
     async def cost(self) -> dict[str, float]:
-        """Return the memory that it uses on its node; of CPU time Proxmox has averages only."""
+        """Return the memory that the VM uses on its node; for CPU time, only averages exist."""
         current = await self._node.current(self._number)
         memory = float(current.get("memhost") or 0)
         return {"rss_bytes": memory} if memory > 0 else {}
 
     async def disturbances(self) -> tuple[str, ...]:
-        """Return what disturbed it: tasks of Proxmox, a lock, and the end of its QEMU."""
+        """Return the events that disturbed it: Proxmox's tasks, a lock, the end of its QEMU."""
         found = [
             f"{each['type']} of {_time_text(each['starttime'])}"
             for each in await self._tasks()
@@ -243,7 +244,7 @@ class ProxmoxVm(VirtualMachine):
         return sorted(listed, key=lambda each: int(each.get("starttime", 0)))
 
     async def figures(self, begun: float, ended: float) -> HypervisorFigures | None:
-        """Return Proxmox's averages over minutes that are wholly within a period."""
+        """Return Proxmox's averages over minutes that are entirely within a period."""
         if ended - begun < 2 * RRD_S:
             return None
         points = await self._node.ask(
@@ -267,21 +268,21 @@ FIGURES = {
     "diskread": ("disk-read", "read from its disks", "B/s"),
     "diskwrite": ("disk-written", "written to its disks", "B/s"),
 }
-"""Proxmox's name of each figure: its name here, what it is, and its unit."""
+"""By Proxmox's name of each figure: its name in Tare, its description, and its unit."""
 
 
 def minutes_within(
     points: Sequence[Mapping[str, Any]], begun: float, ended: float
 ) -> HypervisorFigures | None:
-    """Return the averages of the minutes that are wholly within a period; None: none is.
+    """Return the averages of the minutes that are entirely within a period; None: there are none.
 
-    A point's time is one end of its minute, and Proxmox does not document which one, so the minutes
-    on both sides of it must be within the period.
+    A point's time is one end of its minute. Proxmox does not document which end, so the period must
+    contain the minutes on both sides of it.
 
     Args:
-        points: As ``rrddata`` returns them.
-        begun: Unix time in seconds.
-        ended: The same.
+        points: The points as ``rrddata`` returns them.
+        begun: The period's start (Unix time in seconds).
+        ended: The period's end, in the same unit.
     """
     kept = [
         (float(point["time"]), point)
