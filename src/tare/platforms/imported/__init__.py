@@ -1,1 +1,1 @@
-"""Descriptions of a virtual machine by other tools, converted to an arm: ``tare import``."""
+"""Convert other tools' descriptions of a virtual machine to an arm: ``tare import``."""

@@ -1,4 +1,4 @@
-"""The arm that comes nearest to a described machine, and the study that measures it."""
+"""The arm that is closest to a described machine, and the study that measures it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tare.study.model.shape import LEAST_DISK, LEAST_MEMORY, Shape
 from tare.units import format_size
 
 MEASURED_DISK = 1 << 30
-"""The bytes of the disk in the study, at most: how fast a disk is hardly depends on its size."""
+"""The largest size of the study's disk in bytes: a disk's speed hardly depends on its size."""
 MEMORY_PART = 3, 4
-"""The part of a host's memory that the study's machines may have."""
+"""The largest part of a host's memory for the study's machines: numerator and denominator."""
 WIDTH = 110
 LOADS: Mapping[str, Mapping[str, Any]] = {
     "tick": {"samples": 20000},
@@ -42,7 +42,7 @@ _NO_SLUG = re.compile(r"[^a-z0-9._-]+")
 
 @dataclass(frozen=True)
 class Room:
-    """The CPUs and memory of this host for a machine.
+    """The CPUs and memory that this host has for a machine.
 
     Args:
         cpus: The numbers of its CPUs.
@@ -58,7 +58,7 @@ class Room:
 
 
 def room_here() -> Room:
-    """Return what this host has for a machine."""
+    """Find the CPUs, memory and NUMA nodes of this host, and whether it has KVM."""
     nodes = Path("/sys/devices/system/node/online")
     online = cpu_set(nodes.read_text()) if nodes.exists() else None
     return Room(
@@ -71,15 +71,15 @@ def room_here() -> Room:
 
 @dataclass(frozen=True)
 class Arm:
-    """An arm as a study has it, and what of its model was left out.
+    """An arm in a study's form, and the parts of the description that were left out.
 
     Args:
         name: The arm's name.
-        settings: Its options, as a study has them.
-        left: What is not carried over, and why.
-        pinned: Whether each vCPU has a CPU of its own.
-        carried: What was read of the source.
-        aside: What is not carried over and has no effect on a measurement.
+        settings: The arm's options in a study's form.
+        left: The parts of the description that are not carried over, with reasons.
+        pinned: Whether each vCPU has its own CPU.
+        carried: The parts of the description that were read.
+        aside: The parts that are not carried over but have no effect on a measurement.
         has_disk: Whether the machine has a disk.
     """
 
@@ -92,7 +92,7 @@ class Arm:
     has_disk: bool = False
 
     def text(self) -> str:
-        """Return the arm alone as YAML, and below it, as comments, what is not carried over."""
+        """Return the arm as YAML, followed by comments that list the parts not carried over."""
         study: dict[str, Any] = {"arms": {self.name: dict(self.settings)}}
         if self.pinned:
             study["scenarios"] = {"pinned": {"subject": {"cpus": "pinned"}}}
@@ -102,7 +102,7 @@ class Arm:
         """Return a study that compares the machine with the bare host, as YAML.
 
         Args:
-            room: What this host has: all arms have the machine's shape, as far as it has that.
+            room: The CPUs and memory of this host; they limit the shape of all arms.
         """
         shape, options, lacking = self._fitting(room)
         arms: dict[str, Any] = {"bare": {"platform": "bare"}, "bare-again": {"twin-of": "bare"}}
@@ -125,7 +125,7 @@ class Arm:
         return head + yaml.safe_dump(study, sort_keys=False) + self._comments()
 
     def _fitting(self, room: Room) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-        """Return the shape and the options that this host has room for, and what it lacks."""
+        """Return the shape and options that fit this host, and notes on what the host lacks."""
         options = {key: value for key, value in self.settings.items() if key != "shape"}
         wanted = Shape.model_validate(dict(self.settings.get("shape", {})))
         lacking: list[str] = []
@@ -183,7 +183,7 @@ def _comment(text: str, first: str, further: str) -> str:
 
 
 def _without_places(options: dict[str, Any], room: Room, vcpus: int) -> list[str]:
-    """Remove the options that name CPUs or a NUMA node which a host lacks; return the reasons."""
+    """Remove options that name CPUs or a NUMA node that this host lacks; return the reasons."""
     reasons = []
     for option in ("emulator-cpus", "iothread-cpus"):
         cpus = options.get(option)
@@ -209,14 +209,14 @@ def _pages(memory: int, options: Mapping[str, Any]) -> str:
 
 
 def arm_of(found: Description, source: str) -> Arm:
-    """Return the arm that comes nearest to what a description says.
+    """Return the arm that is closest to a description.
 
     Args:
         found: The description read so far.
         source: The description's file, for messages.
 
     Raises:
-        InputError: It describes no machine.
+        InputError: The description contains no machine, or one that no arm can have.
     """
     nothing = found.vcpus is None and found.memory is None and not found.options
     if nothing and not found.described:
@@ -264,7 +264,7 @@ def _slug(name: str) -> str:
 
 
 def _valid(found: Description, source: str) -> dict[str, Any]:
-    """Return the options that go together; one that does not is left out with the reason."""
+    """Return the options that are valid together; leave out invalid ones with the reason."""
     options = dict(found.options)
     while True:
         try:

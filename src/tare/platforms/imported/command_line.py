@@ -1,4 +1,4 @@
-"""Find QEMU's own words in a command line, a script, a log of libvirt's, or the output of ps(1)."""
+"""Find QEMU's arguments in a command line, a script, a libvirt log, or the output of ps(1)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OPTION = re.compile(r"--?[a-z][\w-]*$", re.IGNORECASE)
 _UNQUOTED_JSON = re.compile(r"\s--?[a-z][a-z-]*\s+\{\"")
 _FIRST_WORDS = 60
 _WHOLE = 2
-"""With so many words after the program a line is taken for the whole command."""
+"""If at least this many words follow the program, the line is considered the complete command."""
 _LOGGED = "starting up libvirt version"
 
 
@@ -39,8 +39,8 @@ class Wrapper:
     """A program that starts another one.
 
     Args:
-        valued: Its options that have a value of their own word.
-        operands: How many words follow its options before the next program.
+        valued: Its options whose value is a separate word.
+        operands: The number of words between its options and the next program.
     """
 
     valued: frozenset[str] = frozenset()
@@ -86,19 +86,19 @@ WRAPPERS: Mapping[str, Wrapper] = {
     "strace": _valued("-e -o -p -s"),
     "perf": _valued("-e -o", 1),
 }
-"""The programs that people start QEMU with (their manual pages)."""
+"""The programs that commonly start QEMU, with their options (from their manual pages)."""
 
 
 @dataclass(frozen=True)
 class QemuCommandLine:
-    """A command line of QEMU's.
+    """A command line that runs QEMU.
 
     Args:
         before: The words before the program.
         program: The program.
         words: The words after it.
-        others: How many further command lines of QEMU's the text has.
-        unread: How many further lines the text has.
+        others: The number of other QEMU command lines in the text.
+        unread: The number of other lines in the text.
         in_table: Whether the words before the program are columns of ps(1).
     """
 
@@ -111,32 +111,32 @@ class QemuCommandLine:
 
     @property
     def arch(self) -> str:
-        """The processors it emulates; empty: its name does not show them."""
+        """The processor architecture that the program emulates; empty if its name lacks it."""
         found = PROGRAM.search(self.program)
         return (found["arch"] or "") if found else ""
 
     @property
     def uses_kvm(self) -> bool:
-        """Whether the program uses KVM by its name."""
+        """Whether the program's name implies KVM."""
         return KVM_BY_NAME.search(self.program) is not None
 
 
 def is_command(text: str) -> bool:
-    """Return whether a text looks like a command line of QEMU's."""
+    """Return whether a text looks like a QEMU command line."""
     words = text.replace("\0", " ").split()
-    # A process table names many programs first.
+    # A process table lists many other programs first.
     several = words if _HEADER.match(text) else words[:_FIRST_WORDS]
     return any(PROGRAM.search(word) for word in several)
 
 
 def find_line(text: str) -> QemuCommandLine:
-    """Return the first command line of QEMU's in a text.
+    """Return the QEMU command line that a text contains: the first, or a log's last.
 
     Args:
-        text: As a shell has it, as ``/proc/PID/cmdline`` or as ps(1) prints it.
+        text: The text in a shell's form, in the form of ``/proc/PID/cmdline``, or from ps(1).
 
     Raises:
-        ValueError: A quotation does not end, or there is no QEMU in it.
+        ValueError: A quotation does not end, or the text contains no QEMU.
     """
     if "\0" in text:
         line = _line(text.rstrip("\0\n").split("\0"))
@@ -155,7 +155,7 @@ def find_line(text: str) -> QemuCommandLine:
 
 
 def _chosen(lines: Sequence[QemuCommandLine | None], last: bool = False) -> QemuCommandLine | None:
-    """Return the line of QEMU's that is read, which knows how many others there are."""
+    """Return the chosen QEMU command line, with the number of other ones."""
     found = [each for each in lines if each is not None]
     if not found:
         return None
@@ -164,14 +164,14 @@ def _chosen(lines: Sequence[QemuCommandLine | None], last: bool = False) -> Qemu
 
 
 def _line_of_script(text: str) -> QemuCommandLine | None:
-    """Return the line of QEMU's of a script, or of libvirt's log, whose last start counts."""
+    """Return the QEMU command line of a script, or the last one of a libvirt log."""
     kept = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
     whole_text = re.sub(r"\\[ \t]*\n", " ", "\n".join(kept))
     lines = [_line(_parted(each)) for each in whole_text.splitlines() if each.strip()]
     line = _chosen(lines, last=_LOGGED in text)
     if line is not None and len(line.words) >= _WHOLE:
         return line
-    # A quotation over several lines, or a line for each word.
+    # A quotation may extend over several lines, or each word may be on its own line.
     try:
         return _line(shlex.split(whole_text))
     except ValueError as error:
@@ -179,7 +179,7 @@ def _line_of_script(text: str) -> QemuCommandLine | None:
 
 
 def _parted(line: str) -> list[str]:
-    """Return the words of one line; none where a quotation does not end in it."""
+    """Return the words of one line; empty if a quotation does not end in it."""
     try:
         return shlex.split(line)
     except ValueError:
@@ -187,25 +187,25 @@ def _parted(line: str) -> list[str]:
 
 
 def _is_a_word_a_line(text: str) -> bool:
-    """Return whether a text is ``/proc/PID/cmdline`` with each NUL made a new line."""
+    """Return whether a text is ``/proc/PID/cmdline`` with a newline for each NUL."""
     lines = text.strip().splitlines()
     return len(lines) > 2 and PROGRAM.search(lines[0]) is not None and bool(_OPTION.match(lines[1]))
 
 
 def _is_table(text: str) -> bool:
-    """Return whether a text is what ps(1), top(1) or pgrep(1) print: quotations are lost there."""
+    """Return whether a text is from ps(1), top(1) or pgrep(1), which remove quotation marks."""
     if _HEADER.match(text) or _UNQUOTED_JSON.search(text):
         return True
     first = next((line for line in text.splitlines() if line.strip()), "").split()
     before = list(itertools.takewhile(lambda word: not PROGRAM.search(word), first))
     if not before or before[0].rpartition("/")[2] in WRAPPERS or before == first:
         return False
-    # The number of the process comes first, or after the user.
+    # The process number is the first word, or the second, after the user.
     return before[0].isdigit() or (len(before) > 1 and before[1].isdigit())
 
 
 def _unquoted(line: str) -> list[str]:
-    """Return the words of a line without quotations; an object of JSON is one word."""
+    """Split a line without quotation marks into words; a JSON object is one word."""
     words: list[str] = []
     depth = 0
     for word in line.split():
@@ -219,7 +219,7 @@ def _unquoted(line: str) -> list[str]:
 
 
 def _line(words: Sequence[str]) -> QemuCommandLine | None:
-    """Return QEMU's command line among words; None without one."""
+    """Return the QEMU command line among words; None if there is none."""
     place = _program(words)
     if place is None:
         return None
@@ -228,7 +228,7 @@ def _line(words: Sequence[str]) -> QemuCommandLine | None:
 
 
 def _program(words: Sequence[str]) -> int | None:
-    """Return where QEMU is: past the values of wrappers' options, which may be called ``kvm``."""
+    """Return QEMU's position, skipping options' values, which may also be ``kvm``."""
     place = 0
     while place < len(words):
         word = words[place]
@@ -239,11 +239,11 @@ def _program(words: Sequence[str]) -> int | None:
 
 
 def take_wrappers(found: Description, words: Sequence[str], *, in_table: bool) -> None:
-    """Take the wrappers before QEMU: where it runs, and how it is scheduled.
+    """Import the wrappers before QEMU, which choose CPUs, memory and scheduling.
 
     Args:
         found: The description read so far.
-        words: Wrappers such as ``taskset -c 2-3 chrt -f 50``, assignments, columns of ps(1).
+        words: Wrappers such as ``taskset -c 2-3 chrt -f 50``, assignments, or columns of ps(1).
         in_table: Whether the words may be columns of ps(1).
     """
     place = 0
@@ -262,7 +262,7 @@ def take_wrappers(found: Description, words: Sequence[str], *, in_table: bool) -
 
 
 def _take_one(found: Description, name: str, words: Sequence[str], place: int) -> int:
-    """Take a wrapper with its options; return where the next word is."""
+    """Import a wrapper with its options; return the position of the next word."""
     wrapper = WRAPPERS[name]
     options: list[tuple[str, str]] = []
     operands: list[str] = []
@@ -271,7 +271,7 @@ def _take_one(found: Description, name: str, words: Sequence[str], place: int) -
         if word.startswith("-") and word != "-" and not operands:
             option, equals, value = word.partition("=")
             if word[:2] in wrapper.valued and len(word) > 2:
-                # A short option with its value in the same word.
+                # This is a short option whose value is in the same word.
                 option, equals, value = word[:2], "=", word[2:]
             place += 1
             if not equals and option in wrapper.valued and place < len(words):
@@ -307,11 +307,11 @@ def _take_unknown(
 
 
 def bind_all_threads(found: Description, words: str, cpus: str) -> None:
-    """Take that all threads of QEMU's run on some CPUs.
+    """Record that all threads of QEMU run on some CPUs.
 
     Args:
         found: The description read so far.
-        words: The words in the description.
+        words: The text of the note.
         cpus: A list such as ``2-3``.
     """
     numbers = cpu_set(cpus)
@@ -435,7 +435,7 @@ _TAKERS: Mapping[str, _Taker] = {
 
 
 def without_shell(words: Sequence[str]) -> Iterator[str]:
-    """Yield a command's words without what is the shell's: redirections, and ``&`` at the end."""
+    """Yield a command's words without the shell's parts: redirections, and ``&`` at the end."""
     skip = False
     for word in words:
         if skip:

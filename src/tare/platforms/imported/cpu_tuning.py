@@ -1,4 +1,4 @@
-"""The CPUs of a machine's threads, and their shares of them; libvirt.org, "CPU Tuning"."""
+"""Import the CPUs of a machine's threads, and their shares; libvirt.org, "CPU Tuning"."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from tare.units import format_duration
 OWN_CPU = "each vCPU has a CPU of its own with `cpus: pinned` in a scenario, and else all of them"
 NO_LIST = "it is not a list of CPUs"
 MOST_WEIGHT, USUAL_WEIGHT = 10_000, 100
-"""The weights in version 2 of control groups (Documentation/admin-guide/cgroup-v2.rst)."""
+"""The largest and the default weight in version 2 of control groups.
+
+Source: the kernel's Documentation/admin-guide/cgroup-v2.rst.
+"""
 USUAL_SHARES = 1024
 """The default weight in version 1 (Documentation/scheduler/sched-design-CFS.rst)."""
 MOST_PRIORITY = 98
 PERIOD_US = round(DEFAULT_PERIOD_S * 1e6)
 LEAST_US, MOST_PERIOD_US = 1000, 1_000_000
 OTHERS = {"emulator_": "QEMU's other threads", "iothread_": "each I/O thread"}
-"""What has a limit of its own, by how libvirt begins its name."""
+"""Thread groups with their own limits, by the prefix of their elements in libvirt."""
 
 
 def read_tuning(found: Description, root: Node) -> None:
-    """Take what a domain says of its CPUs, once all else of it was read.
+    """Import a domain's CPU settings, after all other parts of the domain have been read.
 
     Args:
         found: The description read so far.
@@ -57,20 +60,20 @@ def _text(tune: Node, name: str) -> str | None:
 
 
 def weigh(found: Description, given: str, number: int | None, most: int = MOST_WEIGHT) -> None:
-    """Take a weight among control groups, which is another number in each version of them.
+    """Import a weight among control groups, whose scale depends on their version.
 
     Args:
         found: The description read so far.
-        given: It, in the description's words.
-        number: The weight; None: it is none.
-        most: The largest that there is in version 2.
+        given: The weight as the description writes it.
+        number: The weight; None: it is not a number.
+        most: The largest weight in version 2.
     """
     if not number:
         found.leave(given, "it is not a weight")
         return
     old = max(1, min(MOST_WEIGHT, round(number * USUAL_WEIGHT / USUAL_SHARES)))
     if number > most:
-        # No group of version 2 has so much.
+        # No group of version 2 can have such a large weight.
         found.schedule(weight=old)
         return
     found.schedule(weight=number)
@@ -82,7 +85,7 @@ def weigh(found: Description, given: str, number: int | None, most: int = MOST_W
 
 
 def _vcpus(found: Description, tune: Node, anywhere: str | None) -> None:
-    """Take vCPUs that have a CPU each; which one it is, Tare chooses."""
+    """Import vCPUs that are each pinned to their own CPU; Tare chooses the CPUs."""
     pins = {each.get("vcpu"): each.get("cpuset") for each in tune.all("vcpupin")}
     sets = [cpu_set(pins.get(str(number))) for number in range(min(found.vcpus or 1, MOST_CPUS))]
     one_each = {cpus[0] for cpus in sets if cpus is not None and len(cpus) == 1}
@@ -100,7 +103,7 @@ def _vcpus(found: Description, tune: Node, anywhere: str | None) -> None:
 
 
 def _emulator(found: Description, tune: Node, anywhere: str | None) -> None:
-    """Take where QEMU's other threads run: where vCPUs run by default, by default."""
+    """Import the CPUs of QEMU's other threads; by default they are the vCPUs' default CPUs."""
     pin = tune.find("emulatorpin")
     given = anywhere if pin is None else pin.get("cpuset")
     if given is None:
@@ -112,7 +115,7 @@ def _emulator(found: Description, tune: Node, anywhere: str | None) -> None:
 
 
 def _disks_thread(found: Description, tune: Node, anywhere: str | None) -> None:
-    """Take where the thread of the disk that is carried over runs."""
+    """Import the CPUs of the I/O thread of the disk that is carried over."""
     disk = found.chosen_disk
     thread = (disk.thread or None) if disk is not None else None
     given = anywhere
@@ -126,14 +129,14 @@ def _disks_thread(found: Description, tune: Node, anywhere: str | None) -> None:
         else:
             given = listed
     cpus = cpu_set(given)
-    # Where nothing else is given, it is where QEMU's other threads are.
+    # By default the thread runs where QEMU's other threads run.
     others = found.options.get("emulator_cpus")
     if thread is not None and cpus is not None and list(cpus) != others:
         found.options["iothread_cpus"] = list(cpus)
 
 
 def _policy(found: Description, tune: Node) -> None:
-    """Take the scheduling policy of the vCPUs, where it is that of all of them."""
+    """Import the scheduling policy of the vCPUs, if all of them have the same."""
     policies: dict[int, tuple[str, str]] = {}
     for each in tune.all("vcpusched"):
         numbers = cpu_set(each.get("vcpus"))
@@ -173,7 +176,7 @@ def _share(found: Description, tune: Node) -> None:
 
 
 def _limit(found: Description, tune: Node) -> None:
-    """Take what the whole domain may use, or each vCPU; 0 and less is as much as there is."""
+    """Import the CPU limit of the whole domain, or of each vCPU; 0 or less means no limit."""
     each_us = _quota(found, tune, "")
     all_us = _quota(found, tune, "global_")
     if all_us is not None:

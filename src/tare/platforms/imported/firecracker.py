@@ -1,4 +1,4 @@
-"""The configuration of a Firecracker microVM, as ``--config-file`` takes it and its API returns it.
+"""The configuration of a Firecracker microVM, for ``--config-file`` or from its API.
 
 Source: firecracker's src/firecracker/swagger/firecracker.yaml.
 """
@@ -23,22 +23,22 @@ _WHY = {
 
 
 def is_firecracker(value: Mapping[str, Any]) -> bool:
-    """Return whether an object of JSON is such a configuration."""
+    """Return whether a JSON object is such a configuration."""
     return bool(PARTS & set(value))
 
 
 def read_firecracker(value: Mapping[str, Any]) -> Description:
-    """Return what a configuration says.
+    """Convert a configuration to a description.
 
     Raises:
-        ValueError: It is too large.
+        ValueError: The configuration is too large.
     """
     values = Values("", dict(leaves(value)))
     found = Description(described=True)
     found.leave("Firecracker itself", "QEMU's mainboard `microvm` with KVM comes nearest")
     found.options |= {"accelerator": "kvm", "machine": "microvm"}
     found.vcpus = parse_whole_number(values.get("machine-config.vcpu_count", "1")) or 1
-    # Its defaults: one vCPU, 128 MiB, no threads of a core.
+    # Firecracker's defaults are one vCPU, 128 MiB, and no threads of a core.
     found.memory = bytes_of(values.get("machine-config.mem_size_mib", "128"), 1 << 20)
     if values.get("machine-config.smt", "off") == "on":
         found.leave("threads of a core", "each vCPU is a separate core")
@@ -67,7 +67,7 @@ def _why(key: str, _: str) -> str | None:
 def _drives(found: Description, values: Values) -> None:
     for number in range(values.count("drives")):
         part = f"drives.{number}"
-        # Firecracker ignores flushes unless it is asked not to.
+        # Firecracker ignores flushes unless it is configured to honour them.
         cache = {"Unsafe": "unsafe", "Writeback": "writeback"}.get(
             values.get(f"{part}.cache_type", "Unsafe"), ""
         )

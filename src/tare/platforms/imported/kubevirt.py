@@ -1,4 +1,4 @@
-"""KubeVirt's VirtualMachine and VirtualMachineInstance, as ``kubectl get -o yaml`` prints them.
+"""KubeVirt's VirtualMachine and VirtualMachineInstance, as printed by ``kubectl get -o yaml``.
 
 Source: KubeVirt's API reference, kubevirt.io/v1.
 """
@@ -60,7 +60,7 @@ _ASIDE = (
     *("domain.devices.downwardMetrics", "domain.devices.disableHotplug", "domain.clock"),
     "domain.devices.video",
 )
-"""Places without effect on what is measured; the values at some are secrets."""
+"""Places that have no effect on measurements; the values at some of them are secrets."""
 _WHY = {
     "instancetype": "`kubectl get` it: it has vCPUs and memory of its own",
     "preference": "`kubectl get` it: it has devices of its own",
@@ -76,17 +76,17 @@ _WHY = {
 
 
 class _Loader(yaml.BaseLoader):
-    """YAML without types, and without aliases, which make much of a short text."""
+    """Load YAML without types and without aliases, which can expand a short text enormously."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Refuse aliases."""
+        """Reject aliases; construct other nodes as usual."""
         if self.check_event(yaml.AliasEvent):
             raise ValueError("has an alias of YAML, which no description of KubeVirt's has")
         return super().compose_node(parent, index)
 
 
 def is_kubevirt(text: str) -> bool:
-    """Return whether a text looks like an object of Kubernetes."""
+    """Return whether a text looks like a Kubernetes object."""
     return re.search(r"^\s*-?\s*\"?apiVersion\"?\s*:", text, re.MULTILINE) is not None
 
 
@@ -94,7 +94,7 @@ def documents(text: str) -> list[Any]:
     """Return the documents in a text of YAML.
 
     Raises:
-        ValueError: It is not YAML.
+        ValueError: The text is not YAML.
     """
     try:
         return list(yaml.load_all(text, Loader=_Loader))
@@ -105,10 +105,10 @@ def documents(text: str) -> list[Any]:
 
 
 def read_kubevirt(several: Iterable[Any]) -> Description:
-    """Return what the first virtual machine among some objects of Kubernetes says.
+    """Convert the first virtual machine among Kubernetes objects to a description.
 
     Raises:
-        ValueError: There is none, or it is too large.
+        ValueError: There is no virtual machine, or it is too large.
     """
     machines = [each for each in _objects(several) if each.get("kind") in KINDS]
     if not machines:
@@ -144,7 +144,7 @@ def _objects(several: Iterable[Any]) -> Iterable[Mapping[str, Any]]:
 
 
 def _short(key: str) -> str:
-    """Return a place as it is in a VirtualMachineInstance, whichever kind it is of."""
+    """Convert a place to its form in a VirtualMachineInstance, for all kinds of objects."""
     if key.startswith(("spec.template.spec.", "spec.domain.")):
         return key.removeprefix("spec.template.spec.").removeprefix("spec.")
     inner = ("spec.volumes.", "spec.networks.", "spec.accessCredentials.")
@@ -152,7 +152,7 @@ def _short(key: str) -> str:
 
 
 def _size(found: Description, values: Values) -> None:
-    """Take vCPUs and memory: the domain's own, or what it requests of Kubernetes."""
+    """Import vCPUs and memory: the domain's own, or its requests to Kubernetes."""
     parts = [values.get(f"domain.cpu.{name}", "") for name in ("cores", "sockets", "threads")]
     if any(parts):
         found.vcpus = 1
@@ -267,7 +267,7 @@ def _disks(found: Description, values: Values) -> None:
             values.skip(*own)
             found.set_aside(f"disk {name} (a CD)")
             continue
-        # Without a word on it KubeVirt goes past the host's page cache where the storage can.
+        # By default, KubeVirt bypasses the host's page cache if the storage supports that.
         cache, aio = values.get(f"{part}.cache", "none"), values.get(f"{part}.io", "")
         volume = kinds.get(name, "")
         if volume.startswith("cloudInit"):
@@ -294,7 +294,7 @@ def _disks(found: Description, values: Values) -> None:
 
 
 def _volumes(values: Values) -> dict[str, str]:
-    """Return what kind of volume each disk has, by the disk's name."""
+    """Return the kind of each volume, by the name of its disk."""
     kinds: dict[str, str] = {}
     for number in range(values.count("volumes")):
         part = f"volumes.{number}."
@@ -304,7 +304,7 @@ def _volumes(values: Values) -> dict[str, str]:
 
 
 def _sizes(values: Values) -> dict[str, int | None]:
-    """Return the sizes of volumes, where the machine's own templates say them."""
+    """Return the sizes of volumes for which the machine's own templates give one."""
     templates: dict[str, int | None] = {}
     for number in range(values.count("spec.dataVolumeTemplates")):
         part = f"spec.dataVolumeTemplates.{number}"

@@ -1,4 +1,4 @@
-"""The devices of libvirt's domain XML; libvirt.org, "Domain XML format", devices."""
+"""Import the devices of libvirt's domain XML; libvirt.org, "Domain XML format", devices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ASIDE = frozenset(
         *("memballoon/address", "memballoon/stats"),
     )
 )
-"""Devices and properties that nothing that Tare measures uses."""
+"""Devices and properties that no measurement of Tare uses."""
 WHY = {
     "devices/memballoon": "all of its memory is taken, as without a balloon",
     "devices/iommu": "Tare's machines have none",
@@ -38,11 +38,11 @@ _CONTROLLERS_ASIDE = frozenset(
     {"usb", "ide", "sata", "fdc", "virtio-serial", "pci", "ccid", "isa", "xenbus", "nvme"}
 )
 _WAYS = frozenset({"", "bridge", "network", "ethernet", "user", "direct"})
-"""What a network interface may be connected to, as Tare knows it."""
+"""The connections of a network interface that Tare supports without a note."""
 
 
 def read_devices(found: Description, part: Node) -> None:
-    """Take the devices, as far as Tare's machines have them.
+    """Import the devices that Tare's machines can have.
 
     Args:
         found: The description read so far.
@@ -63,7 +63,7 @@ def read_devices(found: Description, part: Node) -> None:
 
 
 def _threads_of_scsi(part: Node) -> str:
-    """Return the name of the first I/O thread that a controller of virtio-scsi has."""
+    """Return the name of the first I/O thread that a virtio-scsi controller has."""
     for each in part.all("controller"):
         if each.get("type") == "scsi" and (thread := each.value("driver", "iothread")):
             return thread
@@ -92,7 +92,7 @@ def _controller(found: Description, controller: Node) -> None:
 
 
 def _memory_device(found: Description, device: Node) -> None:
-    """Take memory that is plugged in when the machine starts, which libvirt counts in `memory`."""
+    """List memory devices that are present at start-up; libvirt's `memory` includes their size."""
     model = device.get("model")
     found.leave(f"device memory {model}", "its size is a part of the machine's memory")
 
@@ -103,7 +103,7 @@ def _interface(found: Description, interface: Node) -> None:
         found.leave("device interface hostdev", "`network: sriov` has a function of a card")
         return
     model = interface.value("model", "type", "rtl8139")
-    # All names of virtio's are one to Tare.
+    # Tare treats all of virtio's model names as one.
     model = "virtio" if model.startswith("virtio") else model
     queues = parse_whole_number(interface.value("driver", "queues"))
     if not found.add_nic(model, queues):
@@ -161,7 +161,7 @@ def _disk(found: Description, each: Node, scsi_thread: str) -> None:
 
 
 def _thread(disk: Disk, each: Node, scsi_thread: str) -> None:
-    """Take a disk's I/O thread, of its own or of its controller."""
+    """Import a disk's I/O thread, which is its own or its controller's."""
     threads = each.all("driver/iothreads/iothread")
     disk.thread = each.value("driver", "iothread")
     for part in threads:
@@ -175,7 +175,7 @@ def _thread(disk: Disk, each: Node, scsi_thread: str) -> None:
 
 
 def _holder(disk: Disk, each: Node) -> None:
-    """Take what holds a disk: a file, a device of the host, or something else."""
+    """Import a disk's storage: a file, a block device of the host, or something else."""
     disk.kept = each.value("driver", "type", "raw")
     kind = each.get("type", "file")
     if kind == "block":

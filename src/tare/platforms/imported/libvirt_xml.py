@@ -1,4 +1,4 @@
-"""Libvirt's domain XML, as ``virsh dumpxml`` prints it; libvirt.org, "Domain XML format"."""
+"""Import libvirt's domain XML from ``virsh dumpxml``; libvirt.org, "Domain XML format"."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ASIDE = DEVICES_ASIDE | {
     *("vcpu@placement", "cpu@match", "cpu@check", "cpu/model@fallback", "bootloader"),
     *("bootloader_args", "backupid", "features/ps2", "perf"),
 }
-"""Elements and attributes without effect on a measurement, or that another part says again."""
+"""Elements and attributes that have no effect on a measurement, or repeat another part."""
 WHY = DEVICES_WHY | {
     "features/smm": FIRMWARE[1],
     "cpu/numa": "Tare's machines have one NUMA node",
@@ -40,13 +40,13 @@ CONTAINERS = frozenset({"lxc", "openvz", "vz"})
 
 
 def read_domain(root: Node) -> Description:
-    """Return what a domain says.
+    """Convert a domain to a description.
 
     Args:
         root: The element ``domain``.
 
     Raises:
-        ValueError: It describes a container.
+        ValueError: The domain is a container.
     """
     found = Description(described=True)
     root.touched = True
@@ -59,18 +59,18 @@ def read_domain(root: Node) -> Description:
         found.leave(f"type {kind}", "QEMU with KVM is taken")
     if (arch := root.value("os/type", "arch")) not in ("", "x86_64", "i686"):
         found.leave(f"processors of the kind {arch}", "Tare's machines have x86-64")
-    # QEMU's default machine type.
+    # This is QEMU's default machine type.
     found.options["machine"] = "pc"
-    # The mainboard decides what a bus means.
+    # Read the mainboard first, because the meaning of a bus depends on it.
     if board := root.value("os/type", "machine"):
         found.board(board)
-    # So does its memory what a balloon leaves of it.
+    # Read the memory size before the balloon, whose size is compared with it.
     for part in sorted(root.parts, key=lambda part: part.tag != "memory"):
         if part.tag in _PARTS:
             part.touched = True
             _PARTS[part.tag](found, part)
     _processor(found, root)
-    # Which thread is the disk's, and how many vCPUs there are, is known by now.
+    # At this point the disk's thread and the number of vCPUs are known.
     read_tuning(found, root)
     root.close(found.ledger, ASIDE, WHY)
     return found
@@ -94,7 +94,7 @@ def _memory(found: Description, part: Node) -> None:
 
 
 def _balloon(found: Description, part: Node) -> None:
-    """List memory that a balloon takes away: Tare's machines have none."""
+    """List memory that a balloon takes away, because Tare's machines have no balloon."""
     size = bytes_of(part.text, UNITS.get(part.get("unit", "KiB")))
     if size is not None and size != found.memory:
         found.leave(
@@ -163,7 +163,7 @@ def _resource(found: Description, part: Node) -> None:
 
 
 def _processor(found: Description, root: Node) -> None:
-    """Take the processor, with what ``features`` and ``clock`` add to QEMU's ``-cpu``."""
+    """Import the processor, with the additions of ``features`` and ``clock`` to QEMU's ``-cpu``."""
     part = root.find("cpu")
     mode, model, flags = "custom", "", processor_flags(found, root)
     if part is not None:
@@ -241,10 +241,10 @@ _TIMERS = {"kvmclock": "kvmclock", "hypervclock": "hv-time"}
 
 
 def processor_flags(found: Description, root: Node) -> list[str]:
-    """Return the flags in QEMU's words that other parts of a domain add to the processor's.
+    """Return the flags, in QEMU's syntax, that other parts of a domain add to the processor.
 
     Args:
-        found: Takes what is none of them.
+        found: The description read so far.
         root: The element ``domain``.
     """
     flags: list[str] = []
@@ -294,7 +294,7 @@ def _kvm(part: Node) -> list[str]:
 
 
 def _clock(root: Node) -> list[str]:
-    """Return the flags of the timers that are a part of the processor; the others are listed."""
+    """Return the flags of timers that are a part of the processor; other timers are listed."""
     flags = []
     for clock in (each for each in root.parts if each.tag == "clock"):
         for timer in clock.parts:

@@ -15,12 +15,12 @@ from tare.platforms.qemu.disk_options import DiskOptions
 from tare.platforms.qemu.options import QemuOptions
 
 LONGEST = 4 << 20
-"""Bytes of a description; a longer file is not one."""
+"""The longest description, in bytes; a longer file is not considered a description."""
 PARAVIRTUAL, EMULATED = "paravirtual", "emulated"
 NICS = {"virtio": PARAVIRTUAL, "e1000": EMULATED}
-"""The network card of each kind of devices."""
+"""The kind of devices that each network card belongs to."""
 OTHER_NICS = ("e1000e", "rtl8139", "vmxnet3", "tulip")
-"""Those that the option `nic` names; no other card is carried over."""
+"""The cards that the option `nic` can name; no other card is carried over."""
 FORMATS = ("raw", "qcow2")
 """The formats of a disk's file, as the option `disk-format` names them."""
 PARAVIRTUAL_BUSES = frozenset({"virtio", "scsi", "nvme"})
@@ -31,9 +31,9 @@ BUSES = {
     "sata": "ahci",
     "ide": "ide",
 }
-"""QEMU's name for a disk's bus to that of the option `disk-bus`."""
+"""The bus in the option `disk-bus`, by QEMU's name for the bus."""
 CACHE_OF_QEMU = "writeback"
-"""How QEMU caches a disk by default (qemu-system-x86_64(1), ``-drive cache=``)."""
+"""QEMU's default cache mode of a disk (qemu-system-x86_64(1), ``-drive cache=``)."""
 FIRMWARE = "UEFI firmware", "the kernel is booted directly"
 BOOTS = "what it boots", "the kernel of the study is booted"
 ONE_DISK = "Tare's machines have one disk"
@@ -41,7 +41,7 @@ _CACHES = ("none", "writeback", "writethrough", "directsync", "unsafe")
 _AIO = ("threads", "native", "io_uring")
 _BOARDS = (
     (re.compile(r"pc-q35"), "q35"),
-    # Before QEMU 1.3 the older one's versions were without its chipset's name.
+    # Before QEMU 1.3, the versions of the older mainboard did not name the chipset.
     (re.compile(r"pc-(?:i440fx|[01]\.\d)"), "pc"),
 )
 _LAST = 1 << 30
@@ -49,18 +49,18 @@ _LAST = 1 << 30
 
 @dataclass
 class Disk:
-    """A disk that a description has.
+    """A disk of a description.
 
     Args:
-        bus: QEMU's name: ``virtio``, ``scsi``, ``sata``, ``ide``, ``nvme``.
-        cache: Its cache mode; empty: not given.
-        aio: How it is driven; empty: not given.
-        size: In bytes; None: not given.
+        bus: The bus by QEMU's name: ``virtio``, ``scsi``, ``sata``, ``ide``, ``nvme``.
+        cache: The cache mode; empty: not given.
+        aio: The way QEMU does I/O on it; empty: not given.
+        size: The size in bytes; None: not given.
         kept: The format of its file, or ``block`` for a block device; empty: not given.
-        queues: Its number of queues; None: not given.
-        thread: The name of its I/O thread; empty: it has none of its own.
-        boot: Its place in the boot order; None: not given.
-        notes: What is not carried over if this disk is, with reasons.
+        queues: The number of queues; None: not given.
+        thread: The name of its I/O thread; empty: it has no I/O thread of its own.
+        boot: Its position in the boot order; None: not given.
+        notes: The parts that are not carried over if this disk is, with reasons.
     """
 
     bus: str
@@ -74,7 +74,7 @@ class Disk:
     notes: list[tuple[str, str]] = field(default_factory=list)
 
     def leave(self, what: str, why: str = "") -> None:
-        """Note that something of this disk is not carried over."""
+        """Note that a part of this disk is not carried over."""
         self.notes.append((what, why))
 
 
@@ -84,15 +84,15 @@ class Description:
 
     Args:
         name: The machine's name.
-        vcpus: How many it has; None: not given.
-        memory: Its memory in bytes; None: not given.
+        vcpus: The number of vCPUs; None: not given.
+        memory: The memory size in bytes; None: not given.
         disk: The size of the disk that is carried over, in bytes; None: not given.
         options: Options of the platform, by their names in Python.
         pinned: Whether each vCPU has its own CPU, which becomes a scenario.
-        platform: The platform whose options these are.
-        model: The class of these options.
-        attaches: Whether these options include how disk and network card are attached.
-        described: Whether the description is known to be one of a virtual machine.
+        platform: The platform that the options belong to.
+        model: The class of the options.
+        attaches: Whether the options can say how disk and network card are attached.
+        described: Whether the description certainly describes a virtual machine.
     """
 
     name: str = ""
@@ -114,15 +114,15 @@ class Description:
     _nodes: dict[str, None] = field(default_factory=dict)
 
     def leave(self, what: str, why: str = "") -> None:
-        """Note that something is not carried over; see :meth:`ImportNotes.leave`."""
+        """Note that a part is not carried over; see :meth:`ImportNotes.leave`."""
         self.ledger.leave(what, why)
 
     def carry(self, what: str) -> None:
-        """Note that something was read."""
+        """Note that a part was read."""
         self.ledger.carry(what)
 
     def set_aside(self, what: str) -> None:
-        """Note that something is not carried over, without effect on a measurement."""
+        """Note that a part is not carried over, but has no effect on a measurement."""
         self.ledger.set_aside(what)
 
     def close_each(
@@ -137,11 +137,11 @@ class Description:
     def close(
         self, part: Values, why: Mapping[str, str] | None = None, aside: Collection[str] = ()
     ) -> None:
-        """List all of a part that was not read; see :meth:`ImportNotes.close`."""
+        """List all unread values of a part; see :meth:`ImportNotes.close`."""
         self.ledger.close(part, why, aside)
 
     def board(self, word: str) -> None:
-        """Take a mainboard's name such as ``pc-q35-7.2``."""
+        """Import a mainboard by a name such as ``pc-q35-7.2``."""
         known = {"q35": "q35", "pc": "pc", "microvm": "microvm"}
         kind = next((mine for form, mine in _BOARDS if form.match(word)), known.get(word, ""))
         if not kind:
@@ -153,7 +153,7 @@ class Description:
             self.leave(f"mainboard {word}", f"the newest `{kind}` of the host's QEMU is taken")
 
     def add_disk(self, disk: Disk) -> None:
-        """Take a disk: the one that boots first is carried over, without its content."""
+        """Add a disk; only the one that boots first is carried over, without its content."""
         self.disks.append(disk)
 
     @property
@@ -164,14 +164,14 @@ class Description:
         )
 
     def add_nic(self, model: str, queues: int | None = None) -> bool:
-        """Take a network interface, as far as Tare's machines have it.
+        """Import a network interface, to the extent that Tare's machines support it.
 
         Args:
-            model: QEMU's name; ``virtio`` for all of its variants.
-            queues: Its pairs of queues; None: not given.
+            model: The model by QEMU's name; ``virtio`` for all of its variants.
+            queues: The number of queue pairs; None: not given.
 
         Returns:
-            Whether it is the first, which alone may have more settings.
+            Whether it is the first interface; only the first may have more settings.
         """
         self._nics += 1
         if self._nics > 1:
@@ -190,11 +190,11 @@ class Description:
         return True
 
     def serve_scsi(self, queues: int | None, thread: str) -> None:
-        """Take the settings of a virtio-scsi controller, in case the disk is on it.
+        """Import the settings of a virtio-scsi controller; they apply if the disk is on it.
 
         Args:
-            queues: Its number of queues; None: not given.
-            thread: The name of its I/O thread; empty: it has none of its own.
+            queues: The number of queues; None: not given.
+            thread: The name of its I/O thread; empty: it has no I/O thread of its own.
         """
         if queues:
             self._scsi.setdefault("disk_queues", queues)
@@ -202,7 +202,7 @@ class Description:
             self._scsi["iothread"] = True
 
     def bind_memory(self, nodes: str) -> None:
-        """Take the NUMA nodes that the memory comes from, as a list such as ``0`` or ``0-1``."""
+        """Import the NUMA nodes of the memory, as a list such as ``0`` or ``0-1``."""
         self._nodes.setdefault(nodes)
         node = parse_whole_number(nodes)
         if node is not None and len(self._nodes) == 1:
@@ -213,24 +213,24 @@ class Description:
             self.leave(f"memory of the NUMA nodes {listed}", "write `numa-node`, which is one")
 
     def schedule(self, **settings: Any) -> None:
-        """Take how the machine is scheduled, by the names of the option `scheduling`."""
+        """Import scheduling settings, by their names in the option `scheduling`."""
         self.options.setdefault("scheduling", {}).update(settings)
 
     def huge_pages(self, size: int | None = None) -> None:
-        """Take that huge pages hold the memory; the size is in bytes."""
+        """Record that the memory consists of huge pages; their size is in bytes."""
         self.options["hugepages"] = True
-        # Tare touches huge pages in any case.
+        # Tare always touches huge pages before the start.
         self.options.pop("prealloc", None)
         if size is not None:
             self.options["hugepage_size"] = size
 
     def touch_memory(self) -> None:
-        """Take that all memory is touched before the machine starts."""
+        """Record that all memory is touched before the machine starts."""
         if "hugepages" not in self.options:
             self.options["prealloc"] = True
 
     def settle(self) -> None:
-        """Choose the disk, the kind of devices by the network card, and the disk's bus."""
+        """Choose the disk and its bus, and the kind of devices by the network card."""
         if not self.attaches:
             return
         self.options.setdefault("accelerator", "kvm")
@@ -248,9 +248,9 @@ class Description:
                 self.leave(f"disk on {self._bus}", "the usual bus is taken")
             return
         board = self.options.get("machine", "q35")
-        # On q35 QEMU attaches an `ide-hd` to the mainboard's AHCI.
+        # On q35, QEMU attaches an `ide-hd` to the mainboard's AHCI controller.
         wanted = BUSES[self._bus] if (self._bus, board) != ("ide", "q35") else "ahci"
-        # The default of the kind of devices is left out.
+        # Leave the bus out if it is the default for the kind of devices.
         usual = DiskOptions.model_construct(
             devices=self.options["devices"], machine=board, disk_bus="auto"
         ).bus

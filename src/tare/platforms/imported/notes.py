@@ -1,4 +1,4 @@
-"""Notes on the parts of a source: parts that a reader did not use are listed, so none is lost."""
+"""Notes on the parts of a source. Parts that a reader does not use are listed, so none is lost."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _SECRET = re.compile(
     r"|encrypt|opaque|config|document",
     re.IGNORECASE,
 )
-"""Names whose values are not shown: they are, or may contain, what only the owner may read."""
+"""Names whose values are hidden, because they may contain information for the owner only."""
 _PLAIN = re.compile(r"[A-Za-z0-9_./:+@%-]{1,48}")
 _LONG_RANDOM = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9+/=_-]{25,}")
 
 
 def shown(name: str, value: str) -> str:
-    """Return ``name=value``, or the name alone where the value may be a secret or is long."""
+    """Return ``name=value``, or only the name if the value may be a secret or is too long."""
     secret = _SECRET.search(name) or _LONG_RANDOM.fullmatch(value)
     if secret or not _PLAIN.fullmatch(value) or (":" in value and "@" in value):
         return name
@@ -34,12 +34,12 @@ def shown(name: str, value: str) -> str:
 
 @dataclass
 class ImportNotes:
-    """The parts of a source that are carried over, that are not, and that affect no measurement.
+    """The parts of a source: carried over, not carried over, and irrelevant to measurements.
 
     Args:
-        carried: The names of what was read.
-        left: What is not carried over, with the reason.
-        aside: The names of what is not carried over because nothing that Tare measures uses it.
+        carried: The names of the parts that were read.
+        left: The parts that are not carried over, with reasons.
+        aside: The names of the parts that are not carried over because no measurement uses them.
     """
 
     carried: dict[str, None] = field(default_factory=dict)
@@ -47,19 +47,19 @@ class ImportNotes:
     aside: dict[str, None] = field(default_factory=dict)
 
     def carry(self, what: str) -> None:
-        """Note that something was read."""
+        """Note that a part was read."""
         self.carried.setdefault(plain_words(what))
 
     def set_aside(self, what: str) -> None:
-        """Note that something is not carried over and has no effect on a measurement."""
+        """Note that a part is not carried over, but has no effect on a measurement."""
         self.aside.setdefault(plain_words(what))
 
     def leave(self, what: str, why: str = "") -> None:
-        """Note that something is not carried over.
+        """Note that a part is not carried over.
 
         Args:
-            what: In the words of the source.
-            why: The reason or what to write instead; may be empty.
+            what: The part, in the words of the source.
+            why: The reason, or what to write instead; empty: none is known.
         """
         plain = plain_words(what)
         why = "".join(char if char.isprintable() else " " for char in why)
@@ -72,13 +72,13 @@ class ImportNotes:
         why: Callable[[str, str], str | None],
         words: Callable[[str, str], str] | None = None,
     ) -> None:
-        """List all values of a whole source, by their own names.
+        """List all values of a whole source by their own names.
 
         Args:
             values: The values.
-            why: Returns why a value that was not read is not carried over, maybe empty; None: it
+            why: Returns the reason for a value that was not read, possibly empty; None: the value
                 has no effect on a measurement.
-            words: Returns a value's note; None: as :func:`shown`.
+            words: Returns a value's note; None: use :func:`shown`.
         """
         for name in values.read:
             self.carry(name)
@@ -92,12 +92,12 @@ class ImportNotes:
     def close(
         self, part: Values, why: Mapping[str, str] | None = None, aside: Collection[str] = ()
     ) -> None:
-        """List all of a part that was not read.
+        """List all values of a part that were not read.
 
         Args:
             part: The part.
-            why: Reasons, by name.
-            aside: The names without effect on a measurement.
+            why: The reasons by name.
+            aside: The names of values that have no effect on a measurement.
         """
         for name in part.read:
             self.carry(f"{part.name} {name}")
@@ -109,16 +109,16 @@ class ImportNotes:
 
 
 def plain_words(text: str) -> str:
-    """Return an outsider's words on one line, without control characters."""
+    """Return text from another source on one line, without control characters."""
     return _UNPRINTABLE.sub(" ", text).strip()[:LONGEST_NOTE]
 
 
 class Values(Mapping[str, str]):
-    """The named values of one part of a source; knows which of them were read.
+    """The named values of one part of a source, with a record of which were read.
 
     Args:
-        name: How the part is called in notes, such as ``-machine``.
-        values: Its values by their names.
+        name: The part's name in notes, such as ``-machine``.
+        values: The values by their names.
     """
 
     def __init__(self, name: str, values: Mapping[str, str]) -> None:
@@ -141,11 +141,11 @@ class Values(Mapping[str, str]):
         return len(self._values)
 
     def items(self) -> ItemsView[str, str]:
-        """Return all names and values, without counting them as read."""
+        """Return all names and values, without marking them as read."""
         return self._values.items()
 
     def skip(self, *names: str) -> None:
-        """Count values as read although nothing follows from them, such as a part's own name."""
+        """Mark values as read although nothing follows from them, such as a part's own name."""
         self._read |= dict.fromkeys(name for name in names if name in self._values)
 
     def count(self, place: str) -> int:
@@ -159,11 +159,11 @@ class Values(Mapping[str, str]):
 
     @property
     def read(self) -> tuple[str, ...]:
-        """The names that were read."""
+        """The names of the values that were read."""
         return tuple(self._read)
 
     def rest(self) -> list[tuple[str, str]]:
-        """Return what was not read."""
+        """Return the names and values that were not read."""
         return [(name, value) for name, value in self._values.items() if name not in self._read]
 
 
@@ -171,21 +171,21 @@ class NoteTaker(Protocol):
     """An object that takes notes: an :class:`ImportNotes`, or one that holds it."""
 
     def carry(self, what: str) -> None:
-        """Note that something was read."""
+        """Note that a part was read."""
 
     def set_aside(self, what: str) -> None:
-        """Note that something has no effect on a measurement."""
+        """Note that a part has no effect on a measurement."""
 
     def leave(self, what: str, why: str = "") -> None:
-        """Note that something is not carried over."""
+        """Note that a part is not carried over."""
 
 
 class Node:
-    """An element of XML that knows what of it was read.
+    """An XML element, with a record of which of its parts were read.
 
     Args:
         element: The element.
-        path: The names of those around it.
+        path: The names of the elements around it, outermost first.
     """
 
     def __init__(self, element: ET.Element, path: Sequence[str] = ()) -> None:
@@ -199,23 +199,23 @@ class Node:
         self.parts = [Node(each, self.path) for each in element]
 
     def get(self, name: str, default: str = "") -> str:
-        """Return an attribute."""
+        """Return an attribute, and mark it as read."""
         self.touched = True
         self._read.add(name)
         return self._attributes.get(name, default)
 
     def peek(self, name: str) -> str:
-        """Return an attribute without counting it as read."""
+        """Return an attribute without marking it as read."""
         return self._attributes.get(name, "")
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """The names of its attributes."""
+        """The names of the element's attributes."""
         return tuple(self._attributes)
 
     @property
     def text(self) -> str:
-        """Its text, without spaces around it."""
+        """The element's text, without spaces around it; it is then marked as read."""
         self.touched = self._text_read = True
         return self._text
 
@@ -236,7 +236,7 @@ class Node:
         return found
 
     def every(self, *tags: str) -> list[Node]:
-        """Return all elements below it that have one of some names, at any depth."""
+        """Return all descendants with one of some tags."""
         found: list[Node] = []
         for each in self.parts:
             if each.tag in tags:
@@ -254,19 +254,19 @@ class Node:
         return default if found is None else found.get(name, default)
 
     def take(self) -> None:
-        """Mark the element and all its parts as read: another note reports its outcome."""
+        """Mark the element and all its parts as read, because another note covers them."""
         self.touched = self._text_read = True
         self._read |= set(self._attributes)
         for each in self.parts:
             each.take()
 
     def _shown(self, name: str, value: str) -> str:
-        """Return a value as notes have it: not at all where it is in what may be a secret."""
+        """Return a value's text for notes; hide the value if an element around it may be secret."""
         secret = any(_SECRET.search(each) for each in self.path[1:])
         return name if secret else shown(name, value)
 
     def words(self) -> str:
-        """Return it with all of its attributes and elements on one line, for a note."""
+        """Return the element with all attributes and inner elements on one line, for a note."""
         own = [self._shown(name, value) for name, value in self._attributes.items()]
         own.append(self._shown("", self._text).removeprefix("="))
         inner = [each.words() for each in self.parts]
@@ -279,13 +279,13 @@ class Node:
         aside: Collection[str] = (),
         why: Mapping[str, str] | None = None,
     ) -> None:
-        """List what of it, and below it, was not read.
+        """List the unread parts of the element and of its descendants.
 
         Args:
-            notes: Take the notes.
-            aside: Paths without the outermost name, such as ``devices/graphics``, and names of
-                attributes after ``@``, that have no effect on a measurement.
-            why: Reasons by path.
+            notes: The object that takes the notes.
+            aside: The places that have no effect on a measurement: paths without the outermost
+                name, such as ``devices/graphics``, and attributes after ``@``.
+            why: The reasons by path.
         """
         inner = self.path[1:]
         place = "/".join(inner)
@@ -299,7 +299,7 @@ class Node:
             if len(note) <= LONGEST_NOTE - 40:
                 notes.set_aside(note) if is_aside else notes.leave(note, why.get(place, ""))
                 return
-            # Too long for one note: each of its parts is listed by itself.
+            # The note is too long, so each part is listed separately.
             self.touched = True
         else:
             notes.carry(label)

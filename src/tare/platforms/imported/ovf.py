@@ -1,4 +1,4 @@
-"""An OVF descriptor, as vSphere, VirtualBox and XenServer export it; DMTF DSP0243."""
+"""Import an OVF descriptor, as exported by vSphere, VirtualBox and XenServer; DMTF DSP0243."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from tare.platforms.imported.parsing import bytes_of, parse_whole_number
 
 CPU, MEMORY, IDE, SCSI, NIC, SATA = "3", "4", "5", "6", "10", "20"
 DISKS = frozenset({"17", "19", "31", "32"})
-"""Disk drives, and what XenCenter calls them: storage extents, logical disks, storage volumes."""
+"""Resource types of disks: drives, and XenCenter's storage extents, logical disks and volumes."""
 QUIET = frozenset({"1", "14", "15", "16", "23", "24", "35"})
-"""CIM's numbers of resource types (CIM_ResourceAllocationSettingData): floppies, CDs, USB,
-graphics, sound and what is of the vendor's own."""
+"""Irrelevant CIM resource types: floppies, CDs, USB, graphics, sound and vendors' own.
+
+The numbers are those of CIM_ResourceAllocationSettingData.
+"""
 ASIDE = frozenset(
     {
         *("References", "NetworkSection", "@schemaLocation", "@lang", "@id", "@required"),
@@ -36,7 +38,7 @@ _NAMED = {"byte": 0, "bytes": 0, "kilobytes": 10, "megabytes": 20, "gigabytes": 
 
 
 def read_ovf(root: Node) -> Description:
-    """Return what the first virtual system of a descriptor says.
+    """Convert the first virtual system of a descriptor to a description.
 
     Args:
         root: The element ``Envelope``.
@@ -65,7 +67,7 @@ def read_ovf(root: Node) -> Description:
             items.append(fields)
         else:
             found.leave(f"item {fields.get('ElementName', '')} of another configuration")
-    # XenServer's disks are Xen's own, whatever controller is named.
+    # Disks of XenServer are Xen's own, whatever controller is named.
     default = "virtio" if any("xen" in kind.lower() or "hvm" in kind for kind in kinds) else "ide"
     buses = {item.get("InstanceID", ""): _bus(found, item) for item in items}
     for item in items:
@@ -81,7 +83,7 @@ def read_ovf(root: Node) -> Description:
 
 
 def _configuration(root: Node, found: Description) -> str:
-    """Return which of several deployments is taken: the default one, else the first."""
+    """Return the name of the deployment configuration to use: the default one, else the first."""
     several = root.every("Configuration")
     named = [each.get("id") for each in several]
     default = (each.get("id") for each in several if each.get("default") in ("true", "1"))
@@ -93,7 +95,7 @@ def _configuration(root: Node, found: Description) -> str:
 
 
 def _counts(item: Node, chosen: str) -> bool:
-    """Return whether an item is of a deployment; one with a bound is only the end of a range."""
+    """Return whether an item belongs to a configuration and is not just the bound of a range."""
     named = item.get("configuration").split()
     return not item.get("bound") and (not named or chosen in named)
 
@@ -135,7 +137,7 @@ def _bus(found: Description, item: dict[str, str]) -> str:
     bus = {IDE: "ide", SCSI: "scsi", SATA: "sata"}.get(kind, "")
     model = item.get("ResourceSubType", "")
     if "nvme" in model.lower():
-        # vSphere describes it as SATA.
+        # vSphere describes NVMe as SATA.
         return "nvme"
     if bus == "scsi":
         if model.lower() not in ("virtualscsi", "virtio-scsi"):
@@ -147,7 +149,7 @@ def _bus(found: Description, item: dict[str, str]) -> str:
 
 
 def _limits(found: Description, item: dict[str, str], what: str, read: set[str]) -> None:
-    """List what of an item was not read: reservations, limits, weights and vendors' own fields."""
+    """List the unread fields of an item: reservations, limits, weights and vendors' own fields."""
     for name, value in item.items():
         if name in read or name in _ITEM_ASIDE:
             continue

@@ -1,4 +1,4 @@
-"""Parse numbers of other tools' descriptions, within bounds, and values of JSON and YAML."""
+"""Parse numbers in other tools' descriptions, within bounds, and values of JSON and YAML."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CPUS = re.compile(r"(?P<out>\^?)(?P<first>[0-9]{1,5})(?:-(?P<last>[0-9]{1,5}))?
 
 
 def parse_whole_number(text: str | None) -> int | None:
-    """Return a whole number from 0 on; None if the text is none, or beyond all bounds."""
+    """Parse a whole number from 0 up; None if the text is not one, or the number is too large."""
     text = (text or "").strip()
     if not _WHOLE.fullmatch(text) or int(text) > MOST:
         return None
@@ -38,7 +38,7 @@ def parse_whole_number(text: str | None) -> int | None:
 
 
 def bytes_of(text: str | None, unit: int | None) -> int | None:
-    """Return a number of units in bytes; None where either is none."""
+    """Convert a number of units to bytes; None if the text or the unit is not valid."""
     number = parse_whole_number(text)
     if number is None or unit is None or number * unit > MOST:
         return None
@@ -46,16 +46,16 @@ def bytes_of(text: str | None, unit: int | None) -> int | None:
 
 
 def fraction(text: str | None) -> float | None:
-    """Return a number from 0 on that may have decimals; None if the text is none."""
+    """Parse a number from 0 up that may have decimals; None if the text is not one."""
     text = (text or "").strip()
     return float(text) if _FRACTION.fullmatch(text) else None
 
 
 def cpu_set(text: str | None) -> tuple[int, ...] | None:
-    """Return the CPUs of a list such as ``0-3,^2,8``, ascending; None if the text is none.
+    """Return the CPUs of a list such as ``0-3,^2,8``, ascending; None if the text is not a list.
 
     Args:
-        text: As libvirt writes it, in which ``^`` takes one out again, or taskset(1).
+        text: The list in the syntax of taskset(1), or of libvirt, where ``^`` removes a CPU.
     """
     named: set[int] = set()
     parts = (text or "").replace(" ", "").split(",")
@@ -84,7 +84,7 @@ def leaves(value: object, place: str = "") -> Iterator[tuple[str, str]]:
     """Yield each value with its place, such as ``drives.0.path``.
 
     Raises:
-        ValueError: There are too many, as aliases of YAML can make of a short text.
+        ValueError: There are too many values; YAML aliases can create them from a short text.
     """
     count = 0
     stack: list[tuple[str, object, int]] = [(place, value, 0)]
@@ -108,7 +108,7 @@ def leaves(value: object, place: str = "") -> Iterator[tuple[str, str]]:
 
 
 def text_of(value: object) -> str:
-    """Return a value as text: ``on`` and ``off`` for true and false."""
+    """Convert a value to text; true and false become ``on`` and ``off``."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return "" if value is None else str(value)

@@ -12,39 +12,39 @@ from tare.platforms.imported.parsing import parse_whole_number
 from tare.platforms.qemu.enlightenments import HYPERV_FLAGS, KVM_FLAGS, USUAL_HYPERV
 
 CPU_OF_QEMU = "qemu64"
-"""The processor of QEMU's x86 machines if none is given, also with KVM."""
+"""QEMU's default processor of x86 machines, also with KVM."""
 SPINLOCK_RETRIES = 0x1FFF
-"""What Tare's own Hyper-V enlightenments ask for."""
+"""The number of spinlock retries in Tare's own Hyper-V enlightenments."""
 NEWER_QEMU = frozenset({"cet-ibt", "cet-ss", "vmx-mbec"})
-"""Features that only QEMU 11 and later know; Proxmox removes them on such a QEMU."""
+"""Features that only QEMU 11 and later know; Proxmox removes them with such a QEMU."""
 OTHER_NAMES = {
     "hv-apicv": "hv-avic",
     "hv-tsc": "hv-time",
     "kvm-steal-tm": "kvm-steal-time",
 }
 PROPERTIES = frozenset({"migratable", "host-phys-bits", "pmu", "host-cache-info", "l3-cache"})
-"""Switches of a processor that are not features of it."""
+"""Switches of a processor that are not processor features."""
 ON, OFF = frozenset({"on", "yes", "true", ""}), frozenset({"off", "no", "false"})
 
 
 def take_processor(found: Description, words: str) -> None:
-    """Take what ``-cpu`` says.
+    """Import the value of ``-cpu``.
 
     Args:
         found: The description read so far; its accelerator must be known.
-        words: Such as ``host,-pcid,hv_relaxed``; without a model, QEMU's own is meant.
+        words: The value, such as ``host,-pcid,hv_relaxed``; empty: QEMU's default processor.
     """
     model, *flags = (words or CPU_OF_QEMU).split(",")
     take_model(found, model, flags)
 
 
 def take_model(found: Description, model: str, flags: Iterable[str]) -> None:
-    """Take a processor's model, and its flags in QEMU's words.
+    """Import a processor's model, and its flags in QEMU's syntax.
 
     Args:
         found: The description read so far; its accelerator must be known.
-        model: QEMU's name of the model.
-        flags: Such as ``+aes``, ``pcid=off``, ``hv_relaxed``.
+        model: The model by QEMU's name.
+        flags: The flags, such as ``+aes``, ``pcid=off``, ``hv_relaxed``.
     """
     plain: dict[str, str] = {}
     hypervisor: dict[str, bool] = {}
@@ -65,14 +65,14 @@ def take_model(found: Description, model: str, flags: Iterable[str]) -> None:
             plain[name] = _spelled(name, value)
             found.carry(f"CPU {flag}")
     _take_hypervisor(found, hypervisor, kvm=kvm)
-    # In a canonical order, so that one processor has one spelling.
+    # The order is canonical, so that one processor has one spelling.
     words = [model, *sorted(plain.values(), key=lambda word: word.lstrip("+-"))]
     found.carry(f"CPU {model}")
     if words == ["host", "migratable=on"]:
-        # What QEMU does by itself.
+        # This is QEMU's default.
         words = ["host"]
     if words in (["max"], ["host", "migratable=off"]) or not model:
-        # What Tare takes by itself.
+        # This is Tare's default.
         found.options.pop("cpu", None)
     else:
         found.options["cpu"] = ",".join(words)
@@ -87,7 +87,7 @@ def _parted(flag: str) -> tuple[str, str]:
 
 
 def _spelled(name: str, value: str) -> str:
-    """Return a property as Tare writes it: features with a sign, others with their value."""
+    """Return a property in Tare's spelling: features with a sign, other properties with a value."""
     if value not in ON | OFF:
         return f"{name}={value}"
     if name in PROPERTIES:
@@ -123,7 +123,7 @@ def _number(text: str) -> int | None:
 
 
 def _take_hypervisor(found: Description, flags: dict[str, bool], *, kvm: bool) -> None:
-    """Take what the hypervisor announces to the guest."""
+    """Import the enlightenments that the hypervisor announces to the guest."""
     if not flags:
         return
     if not kvm:

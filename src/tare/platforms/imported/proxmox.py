@@ -1,4 +1,4 @@
-"""The configuration of a Proxmox VM, ``/etc/pve/qemu-server/NUMBER.conf``; qm.conf(5)."""
+"""Import a Proxmox VM's configuration, ``/etc/pve/qemu-server/NUMBER.conf``; qm.conf(5)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tare.platforms.imported.qemu_disks import pairs
 _LINE = re.compile(r"([a-z][a-zA-Z0-9_-]*):\s*(.*)")
 _DISK = re.compile(r"(ide|scsi|virtio|sata)(\d+)")
 _ORDER = ("ide", "scsi", "virtio", "sata")
-"""In which order Proxmox looks for the disk that boots (PVE/QemuServer/Drive.pm)."""
+"""The order in which Proxmox looks for the boot disk (PVE/QemuServer/Drive.pm)."""
 _NIC = re.compile(r"net(\d+)")
 _NODE = re.compile(r"numa\d+")
 _SIZE = re.compile(r"([0-9]{1,15})(\.[0-9]{1,3})?([KMGT]?)")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _VOLUME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*:")
 _EXTENSION = re.compile(r"\.(raw|qcow2|vmdk|qed|subvol|cloop|iso|img)$")
-"""The formats that a volume's name ends with; any other dot is part of the name."""
+"""The formats that a volume's name can end with; any other dot is part of the name."""
 NO_EFFECT = frozenset(
     {
         *("bootdisk", "description", "digest", "meta", "onboot", "parent", "smbios1", "startup"),
@@ -35,10 +35,10 @@ NO_EFFECT = frozenset(
         *("ciupgrade", "keephugepages", "lxc", "watchdog"),
     }
 )
-"""Keys without effect on what is measured; the values of some are secrets."""
+"""Keys that have no effect on measurements; the values of some of them are secrets."""
 _NO_EFFECT_NUMBERED = re.compile(r"(?:unused|ipconfig|serial|parallel|usb)\d+")
 _USUAL = frozenset({("balloon", "0"), ("numa", "0"), ("acpi", "1"), ("freeze", "0")})
-"""What is so in any case."""
+"""Settings that are the same in all of Tare's machines."""
 _WHY = {
     "args": "write `extra-args`",
     "balloon": "all of its memory is taken, as without a balloon",
@@ -57,7 +57,7 @@ KEYS = frozenset(
         *("smp", "freeze", "watchdog", "shares", "arch", "rng0", "tdf", "ivshmem", "cdrom"),
     }
 )
-"""Keys that a VM's configuration has, and hardly any other text."""
+"""Keys that a VM's configuration has, and that hardly any other text has."""
 _KEYS_NUMBERED = re.compile(
     r"(?:ide|scsi|virtio|sata|net|hostpci|usb|serial|parallel|numa|unused|ipconfig|virtiofs)\d+"
 )
@@ -70,17 +70,17 @@ _DISK_ASIDE = frozenset(
 
 
 def is_configuration(text: str) -> bool:
-    """Return whether a text begins as such a file does."""
+    """Return whether a text begins like such a file."""
     lines = (line.strip() for line in text.splitlines())
     first = next((line for line in lines if line and not line.startswith("#")), "")
     return _LINE.fullmatch(first) is not None
 
 
 def read_proxmox(text: str) -> Description:
-    """Return what a configuration says; its snapshots, which follow it, are not read.
+    """Convert a configuration to a description; snapshots, which follow it, are not read.
 
     Raises:
-        ValueError: A line is none of such a file, or it describes no VM.
+        ValueError: A line does not have the file's syntax, or the file describes no VM.
     """
     found = Description(described=True)
     values = Values("", _values(found, text))
@@ -124,11 +124,11 @@ def _values(found: Description, text: str) -> dict[str, str]:
 
 
 def _size_of(found: Description, values: Values) -> None:
-    """Take memory and vCPUs: 512 MiB, one core and one socket by default (qm.conf(5))."""
+    """Import memory and vCPUs; defaults: 512 MiB, one core and one socket (qm.conf(5))."""
     memory = Values("memory", pairs(values.get("memory", "512"), "current"))
     found.memory = bytes_of(memory.get("current", ""), 1 << 20)
     found.close(memory)
-    # `smp` is the older word for all of them.
+    # The key `smp` is the older name of `sockets`.
     cores = parse_whole_number(values.get("cores", "1")) or 1
     sockets = parse_whole_number(values.get("sockets", values.get("smp", "1"))) or 1
     found.vcpus = cores * sockets
@@ -150,7 +150,7 @@ def _board(found: Description, text: str) -> None:
 
 
 def _tuning(found: Description, values: Values) -> None:
-    """Take limit, weight and CPUs of the whole VM (qm.conf(5), `cpulimit` and what follows)."""
+    """Import limit, weight and CPUs of the whole VM (qm.conf(5), `cpulimit` and related keys)."""
     text = values.get("cpulimit", "0")
     limit = fraction(text)
     if limit is None:
@@ -195,10 +195,10 @@ def _interface(found: Description, values: Values, *, other_processor: bool) -> 
     if not found.add_nic(model, queues):
         return
     if not bridge:
-        # Without a bridge it is QEMU's own network (qm.conf(5)).
+        # Without a bridge, the network is QEMU's own (qm.conf(5)).
         found.options["network"] = "user"
     elif other_processor and model == "virtio":
-        # On another kind of host Proxmox leaves the kernel out of it.
+        # On another kind of host, Proxmox does not use vhost in the kernel.
         found.options["vhost"] = "off"
     for name, value in values.rest():
         if name in ("firewall", "link_down", "tag", "trunks"):
@@ -208,7 +208,7 @@ def _interface(found: Description, values: Values, *, other_processor: bool) -> 
 
 
 def _boot_order(values: Values) -> Mapping[str, int]:
-    """Return the places of the disks in the boot order, by their keys."""
+    """Return the positions of the disks in the boot order, by the disks' keys."""
     boot = Values("boot", pairs(values.get("boot", ""), "legacy"))
     names = boot.get("order", "").split(";") if "order" in boot else [values.get("bootdisk", "")]
     return {name: place for place, name in enumerate(names)}
@@ -245,7 +245,7 @@ def _disk(found: Description, key: str, bus: str, values: Values, order: Mapping
 
 
 def _volume(disk: Disk, volume: str, form: str) -> None:
-    """Take what holds a disk: a file, a block device, or a storage that decides it."""
+    """Import a disk's storage: a file, a block device, or a storage that decides it."""
     extension = _EXTENSION.search(volume)
     storage = _VOLUME.match(volume)
     if volume.startswith("/dev/"):
@@ -254,7 +254,8 @@ def _volume(disk: Disk, volume: str, form: str) -> None:
         disk.kept = form or (extension[1] if extension else "raw")
         disk.kept = "raw" if disk.kept in ("img", "subvol") else disk.kept
     else:
-        # LVM, ZFS and iSCSI have block devices; their volumes' names end in no format.
+        # LVM, ZFS and iSCSI have block devices; the names of their volumes have no format at the
+        # end.
         disk.kept = "block"
         name = storage[0].rstrip(":") if storage else volume
         disk.leave(
@@ -264,7 +265,7 @@ def _volume(disk: Disk, volume: str, form: str) -> None:
 
 
 def _controller(found: Description, values: Values) -> None:
-    # By default it is LSI's (qm.conf(5)).
+    # By default the controller is LSI's (qm.conf(5)).
     controller = values.get("scsihw", "lsi")
     on_scsi = any(disk.bus == "scsi" for disk in found.disks)
     if on_scsi and not controller.startswith("virtio-scsi"):
@@ -301,7 +302,7 @@ _LEVELS = {
     "x86-64-v3": _V3,
     "x86-64-v4": f"{_V3};+avx512f;+avx512bw;+avx512cd;+avx512dq;+avx512vl",
 }
-"""Proxmox's own models: QEMU's `qemu64` with these features."""
+"""Proxmox's own models, which are QEMU's `qemu64` with these features."""
 _RENAMED = {
     "Icelake-Client": "Icelake-Server",
     "Icelake-Client-noTSX": "Icelake-Server-noTSX",
@@ -315,7 +316,7 @@ _SINCE_7 = ("hv_relaxed", "hv_synic", "hv_stimer", "hv_ipi")
 
 
 def take_processor_of_proxmox(found: Description, values: Values) -> None:
-    """Take the processor: its model, and what Proxmox adds to it.
+    """Import the processor: its model, and the flags that Proxmox adds.
 
     Args:
         found: The description read so far; its accelerator must be known.
@@ -369,7 +370,7 @@ def windows_version(ostype: str) -> int:
 
 
 def _added(model: str, values: Values, *, kvm: bool) -> list[str]:
-    """Return the flags that Proxmox adds by itself (get_pve_cpu_flags, get_cpu_options)."""
+    """Return the flags that Proxmox adds on its own (get_pve_cpu_flags, get_cpu_options)."""
     flags = ["+lahf_lm"] if model == "kvm64" else []
     if values.get("ostype", "") == "solaris":
         flags.append("-x2apic")
@@ -388,7 +389,7 @@ def _added(model: str, values: Values, *, kvm: bool) -> list[str]:
 
 
 def _enlightenments(values: Values) -> list[str]:
-    """Return what Proxmox offers to Windows (get_hyperv_enlightenments)."""
+    """Return the enlightenments that Proxmox offers to Windows (get_hyperv_enlightenments)."""
     version = windows_version(values.get("ostype", ""))
     if version < 6 or (values.get("bios", "") == "ovmf" and version < 8):
         return []

@@ -1,4 +1,4 @@
-"""The disks of QEMU's command line: what holds them, and how they are cached and attached."""
+"""Import the disks of QEMU's command line: their storage, cache mode and bus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tare.platforms.imported.notes import Values, shown
 from tare.platforms.imported.parsing import parse_whole_number
 
 OTHERS = frozenset({"floppy", "sd", "mtd"})
-"""What ``-drive if=`` attaches and is not a disk."""
+"""Kinds of ``-drive if=`` that are not disks."""
 DISKS = {
     "virtio-blk": "virtio",
     "scsi-hd": "scsi",
@@ -30,7 +30,7 @@ PLACED = frozenset(
     | {"product", "vendor", "wwn", "node-name", "read-only", "locking", "auto-read-only", "romfile"}
     | {"index", "media", "readonly", "dev", "mac", "rombar", "rerror", "werror", "on"}
 )
-"""Properties that say only where a device is, or who it is."""
+"""Properties that only locate or identify a device."""
 _TRANSPORT = re.compile(r"-(?:pci|device|ccw)(?:-(?:non-)?transitional)?$")
 _FORMATS = frozenset({"raw", "qcow2", "qcow", "vmdk", "vdi", "vhdx", "vpc", "qed", "luks"})
 _FILTERS = frozenset({"throttle", "copy-on-read", "copy-before-write", "blkdebug", "blkverify"})
@@ -40,17 +40,17 @@ Nodes = Mapping[str, Mapping[str, str]]
 
 
 def plain(kind: str) -> str:
-    """Return a device's name without the bus that it is plugged into."""
+    """Return a device's name without the suffix of the bus that it is plugged into."""
     return _TRANSPORT.sub("", kind)
 
 
 def pairs(value: str, first: str) -> dict[str, str]:
-    """Return an option's properties; ``first`` names what has no name.
+    """Parse an option's properties; ``first`` is the name of a value without a name.
 
     Newer versions of libvirt and Proxmox write them as JSON.
 
     Raises:
-        ValueError: It begins as JSON and is none.
+        ValueError: The text begins like JSON but is not valid JSON.
     """
     if value.startswith("{"):
         try:
@@ -58,11 +58,11 @@ def pairs(value: str, first: str) -> dict[str, str]:
         except json.JSONDecodeError as error:
             raise ValueError(f"an option's JSON cannot be read: {error.msg}") from None
     values: dict[str, str] = {}
-    # A comma within a value is written twice.
+    # A comma within a value is doubled.
     for number, part in enumerate(value.replace(",,", "\0").split(",")):
         key, equals, held = part.replace("\0", ",").partition("=")
         if equals:
-            # A property that QEMU takes as a list is given once for each of its values.
+            # A list property of QEMU is given once for each of its values.
             values[f"{key}.{number}" if key == "host-nodes" and key in values else key] = held
         elif number == 0 and first:
             values[first] = key
@@ -87,11 +87,11 @@ def _flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 class Backend:
-    """What holds a disk: a chain of nodes from what the device sees to the file or device.
+    """The storage of a disk: a chain of nodes from the device to the file or block device.
 
     Args:
-        values: The values of the outermost node, and of those within it.
-        nodes: All nodes that have names.
+        values: The values of the outermost node, and of the nodes within it.
+        nodes: All named nodes, by name.
     """
 
     def __init__(self, values: Mapping[str, str], nodes: Nodes) -> None:
@@ -118,7 +118,7 @@ class Backend:
             values = inner
 
     def get(self, *names: str) -> str:
-        """Return a property of the node nearest to the file that has it; empty if none has."""
+        """Return a property from the innermost node that has it; empty if no node has it."""
         found = ""
         for layer in self.layers:
             for name in names:
@@ -127,13 +127,13 @@ class Backend:
 
     @property
     def form(self) -> str:
-        """The format of the file, as far as it is given."""
+        """The format of the file; empty if it is not given."""
         values = [layer.get(name, "") for layer in self.layers for name in ("format", "driver")]
         return next((each for each in values if each in _FORMATS), "")
 
     @property
     def holder(self) -> str:
-        """The driver of what holds the data, such as ``file`` or ``host_device``."""
+        """The driver of the innermost storage, such as ``file`` or ``host_device``."""
         drivers = [layer.get("driver", "") for layer in self.layers]
         drivers = [each for each in drivers if each not in _FORMATS | _FILTERS | {""}]
         if drivers:
@@ -143,12 +143,12 @@ class Backend:
 
     @property
     def file(self) -> str:
-        """The path of what holds the data; empty where it is not given."""
+        """The path of the innermost storage; empty if it is not given."""
         return self.get("file", "filename")
 
 
 def add_drive(found: Description, values: Mapping[str, str]) -> None:
-    """Take what ``-drive`` attaches by itself."""
+    """Import a disk that ``-drive`` attaches by itself."""
     bus = values.get("if", "ide")
     if bus == "pflash":
         found.leave(*FIRMWARE)
@@ -161,13 +161,13 @@ def add_drive(found: Description, values: Mapping[str, str]) -> None:
 
 
 def add_device(found: Description, kind: str, device: Values, nodes: Nodes) -> None:
-    """Take a disk that is a device of its own.
+    """Import a disk that is a separate device.
 
     Args:
         found: The description read so far.
-        kind: Its plain name.
-        device: Its properties.
-        nodes: What holds disks, by name.
+        kind: The device's plain name.
+        device: The device's properties.
+        nodes: The nodes that store disks, by name.
     """
     disk = add_disk(found, DISKS[kind], nodes.get(device.get("drive", ""), {}), device, nodes)
     queues = device.get("num-queues", device.get("max_ioqpairs", ""))
@@ -192,7 +192,7 @@ def add_device(found: Description, kind: str, device: Values, nodes: Nodes) -> N
 
 
 def add_controller(found: Description, values: Values) -> None:
-    """Take a controller of virtio-scsi, which has the queues and the thread of its disks."""
+    """Import a virtio-scsi controller, which has the queues and the thread of its disks."""
     queues = parse_whole_number(values.get("num_queues", values.get("num-queues", "")))
     values.skip("driver")
     thread = values.get("iothread", "")
@@ -207,21 +207,21 @@ def add_controller(found: Description, values: Values) -> None:
 def add_disk(
     found: Description, bus: str, values: Mapping[str, str], device: Values, nodes: Nodes
 ) -> Disk:
-    """Take a disk.
+    """Import a disk.
 
     Args:
         found: The description read so far.
-        bus: As QEMU calls it.
-        values: What holds it.
-        device: What attaches it.
-        nodes: What holds disks, by name.
+        bus: The bus by QEMU's name.
+        values: The values of the disk's storage.
+        device: The device that attaches the disk.
+        nodes: The nodes that store disks, by name.
     """
     backend = Backend(values, nodes)
     disk = Disk(bus, _cache(backend, device), backend.get("aio"))
     disk.boot = parse_whole_number(device.get("bootindex", ""))
     found.add_disk(disk)
     file, holder = backend.file, backend.holder
-    # Where no format is given QEMU looks for it in the file, which is not at hand.
+    # If no format is given, QEMU detects it in the file's content, which is not available here.
     probed = "qcow2" if file.endswith(".qcow2") else "raw"
     disk.kept = backend.form or probed
     if holder == "host_device" or (not holder and file.startswith("/dev/")):
@@ -242,17 +242,17 @@ def add_disk(
 
 
 def _filter(found: Description, disk: Disk, layer: Values) -> None:
-    """List a node that only passes requests on to the next one."""
+    """List a node that only passes requests on to the next node."""
     kind = layer.get("driver", "")
     if kind == "throttle":
-        # Its limits are those of an object `throttle-group`, which are listed.
+        # Its limits are in an object `throttle-group`, which is listed.
         found.set_aside(f"disk throttle-group={layer.get('throttle-group', '')}")
     elif kind in _FILTERS:
         disk.leave(f"disk driver={kind}", "requests go straight to the disk")
 
 
 def _property(disk: Disk, name: str, value: str) -> None:
-    """Take a property of what holds a disk that no option of an arm expresses."""
+    """List a storage property that no option of an arm can express."""
     nothing = {
         "discard": ("ignore",),
         "detect-zeroes": ("off",),
@@ -270,7 +270,7 @@ def _property(disk: Disk, name: str, value: str) -> None:
 
 
 def _cache(backend: Backend, device: Values) -> str:
-    """Return a cache mode by its parts: the table of ``-drive cache=`` in QEMU's manual."""
+    """Return the cache mode for its parts: the table of ``-drive cache=`` in QEMU's manual."""
     mode = backend.get("cache")
     if mode:
         return "none" if mode == "off" else mode

@@ -1,4 +1,4 @@
-"""A command line of QEMU's; qemu-system-x86_64(1)."""
+"""Import a QEMU command line; qemu-system-x86_64(1)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SILENT = frozenset(
         *("virtioconsole", "echr", "show-cursor", "name", "win2k-hack", "tdf"),
     }
 )
-"""Options that belong to QEMU's own running, or to what is on its screen."""
+"""Options about how QEMU itself runs, or about its display."""
 ALONE = frozenset(
     {
         *("nodefaults", "no-user-config", "daemonize", "S", "nographic", "no-shutdown", "usb"),
@@ -51,9 +51,9 @@ ALONE = frozenset(
         *("localtime", "show-cursor", "semihosting", "old-param", "no-log-console", "audio-help"),
     }
 )
-"""Options without a value, of all versions (qemu-options.hx)."""
+"""Options without a value, in all versions of QEMU (qemu-options.hx)."""
 MEMORY = 128 << 20
-"""The bytes of memory by default (qemu-system-x86_64(1), ``-m``)."""
+"""QEMU's default memory size in bytes (qemu-system-x86_64(1), ``-m``)."""
 NICS = {"virtio-net": "virtio"}
 CORE_OWN = "each vCPU is a separate core"
 _NIC = re.compile(r"(e1000e?|rtl8139|ne2k_pci|pcnet|vmxnet3|tulip|i82\w+|virtio-net|igb|e1000-\w+)")
@@ -67,7 +67,7 @@ _QUIET = re.compile(
 )
 _CPU_DEVICE = re.compile(r".*-(?:x86_64|i386)-cpu")
 _IMAGE = re.compile(r"[^=]*[./][^=]*")
-"""A disk's image, which is a word by itself before or behind all options."""
+"""The image of a disk, which is a separate word before or after all options."""
 _SIZE = re.compile(r"(0x[0-9a-f]{1,15}|[0-9]{1,15})(\.[0-9]{1,6})?([bkmgtpe]?)(?:i?b)?", re.I)
 _POWERS = {"b": 0, "k": 10, "m": 20, "g": 30, "t": 40, "p": 50, "e": 60}
 _HUGE_SIZE = re.compile(r"(\d{1,8})kB|hugepages-?(\d{1,4})(G|M)", re.I)
@@ -76,7 +76,7 @@ _ON = frozenset({"on", "yes", "true", "1"})
 
 @dataclass
 class _Gathered:
-    """The definitions that other words refer to by name."""
+    """The definitions that other options refer to by name."""
 
     nodes: dict[str, dict[str, str]] = field(default_factory=dict)
     netdevs: dict[str, Values] = field(default_factory=dict)
@@ -89,15 +89,15 @@ class _Gathered:
 
 
 def read_words(text: str) -> Description:
-    """Return what a command line says.
+    """Convert a command line to a description.
 
     Raises:
-        ValueError: It is not a command line of QEMU's: a quotation does not end, or there is no
-            QEMU in it.
+        ValueError: The text is not a QEMU command line: a quotation does not end, or it contains no
+            QEMU.
     """
     line = find_line(text)
     found = Description(described=True)
-    # What QEMU does by default.
+    # These are QEMU's defaults.
     found.options |= {"machine": "pc"}
     found.vcpus, found.memory = 1, MEMORY
     if line.others:
@@ -132,11 +132,11 @@ def read_words(text: str) -> Description:
 
 
 def _settle_size(found: Description, options: Mapping[str, str], gathered: _Gathered) -> None:
-    """Add what is plugged in from the start, wherever the line says it."""
+    """Add memory and vCPUs that are plugged in from the start, wherever they are in the line."""
     board = pairs(options.get("machine", options.get("M", "")), "type")
     backend = gathered.objects.get(board.get("memory-backend", ""), {})
     if "m" not in options and backend:
-        # QEMU takes the size of what holds the memory.
+        # QEMU uses the size of the memory backend.
         found.memory = _size(backend.get("size", ""), 0) or found.memory
     if found.memory is not None:
         found.memory += gathered.plugged_memory
@@ -144,7 +144,7 @@ def _settle_size(found: Description, options: Mapping[str, str], gathered: _Gath
 
 
 def _options(found: Description, words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the options with their values; any other word is a disk's image, or is listed."""
+    """Yield the options with their values; other words are a disk's image, or are listed."""
     rest = iter(enumerate(words))
     for place, word in rest:
         name = word[2:] if word.startswith("--") else word[1:]
@@ -152,14 +152,14 @@ def _options(found: Description, words: Sequence[str]) -> Iterator[tuple[str, st
             if place in (0, len(words) - 1) and _IMAGE.fullmatch(word):
                 yield "hda", word
             else:
-                # Such as a kernel's arguments, on a line that lost its quotation marks.
+                # An example is a kernel's argument, on a line that lost its quotation marks.
                 found.leave(shown(*_named(word)), "it is not an option")
             continue
         yield name, "" if name in ALONE else next(rest, (0, ""))[1]
 
 
 def _note(name: str, value: str) -> str:
-    """Return an option as a note has it: without what may be a secret."""
+    """Return an option's text for a note, without values that may be secrets."""
     if value.startswith("{"):
         return f"-{name}"
     parts = [shown(*_named(part)) if "=" in part else part for part in value.split(",")]
@@ -173,7 +173,7 @@ def _named(word: str) -> tuple[str, str]:
 
 
 def _gather(options: Sequence[tuple[str, str]]) -> _Gathered:
-    """Return what words refer to by name, whichever comes first on the line."""
+    """Collect the definitions that options refer to by name, in any order on the line."""
     gathered = _Gathered()
     for name, value in options:
         if name in ("drive", "blockdev"):
@@ -205,7 +205,7 @@ def _accelerators_of(gathered: _Gathered, listed: str) -> None:
 
 
 def _settle_accelerator(found: Description, gathered: _Gathered) -> None:
-    """Take the first accelerator that Tare has: QEMU takes the first that works."""
+    """Choose the first accelerator that Tare supports; QEMU uses the first one that works."""
     wanted = gathered.accelerators or [(gathered.default_accelerator, Values("-accel", {}))]
     known = [kind for kind, _ in wanted if kind in ("kvm", "tcg")]
     found.options["accelerator"] = known[0] if known else "kvm"
@@ -247,7 +247,7 @@ def _device(found: Description, value: str, gathered: _Gathered) -> None:
     elif kind in ("pc-dimm", "virtio-mem"):
         _plugged_memory(found, kind, values, gathered)
     elif _CPU_DEVICE.fullmatch(kind):
-        # A vCPU that was added beyond those of `-smp`.
+        # This is a vCPU in addition to those of `-smp`.
         gathered.plugged_vcpus += 1
         found.carry(f"-device {kind}")
     elif _QUIET.fullmatch(kind):
@@ -259,7 +259,7 @@ def _device(found: Description, value: str, gathered: _Gathered) -> None:
 
 
 def _plugged_memory(found: Description, kind: str, values: Values, gathered: _Gathered) -> None:
-    """Take memory beyond that of ``-m``, which is there when the machine starts."""
+    """Import memory in addition to ``-m`` that is present when the machine starts."""
     name = values.get("memdev", "")
     gathered.used.add(name)
     size = values.get("requested-size", "") or gathered.objects.get(name, {}).get("size", "")
@@ -283,7 +283,7 @@ def _interface(found: Description, kind: str, values: Values, gathered: _Gathere
 
 
 def _card(found: Description, kind: str, netdev: Values, *, several: bool = False) -> bool:
-    """Take a network card, and what it is connected to; return whether it is the first."""
+    """Import a network card and its connection; return whether it is the first card."""
     queues, way = parse_whole_number(netdev.get("queues", "")), netdev.get("type", "")
     vhost = netdev.get("vhost", "")
     netdev.skip("id", "model")
@@ -293,7 +293,7 @@ def _card(found: Description, kind: str, netdev: Values, *, several: bool = Fals
         found.leave("queues of the network interface", "write `nic-queues`")
     if way == "user":
         found.options["network"] = "user"
-    # QEMU leaves packets to the host's kernel only if it is asked to.
+    # QEMU uses vhost in the host's kernel only if it is asked to.
     elif way in ("tap", "bridge") and kind in NICS and vhost != "on":
         found.options["vhost"] = "off"
     elif way not in ("", "tap", "bridge"):
@@ -303,7 +303,7 @@ def _card(found: Description, kind: str, netdev: Values, *, several: bool = Fals
 
 
 def _size(text: str, power: int) -> int | None:
-    """Return a size in bytes; ``power`` is that of 2 which a number without a unit has."""
+    """Return a size in bytes; a number without a unit is multiplied by two to the ``power``."""
     size = _SIZE.fullmatch(text)
     if size is None:
         return None
@@ -316,7 +316,7 @@ def _size(text: str, power: int) -> int | None:
 
 def _memory(found: Description, value: str, gathered: _Gathered) -> None:
     values = Values("-m", pairs(value, "size"))
-    # Without a unit it is in MiB (qemu-system-x86_64(1), -m).
+    # Without a unit, the size is in MiB (qemu-system-x86_64(1), -m).
     found.memory = _size(values.get("size", ""), 20) if "size" in values else MEMORY
     if found.memory is None:
         found.leave(f"-m {value}", "it is not a size")
@@ -329,7 +329,7 @@ def _cpus(found: Description, value: str, gathered: _Gathered) -> None:
     product = 1
     for name in levels:
         product = min(product * (parse_whole_number(values.get(name, "1")) or 1), 1 << 20)
-    # QEMU's own order (hw/core/machine-smp.c): CPUs, else the most, else the product.
+    # QEMU uses `cpus`, else `maxcpus`, else the product (hw/core/machine-smp.c).
     most = parse_whole_number(values.get("maxcpus", ""))
     found.vcpus = parse_whole_number(values.get("cpus", "")) or most or product
     if most and most > found.vcpus:
@@ -344,7 +344,7 @@ def _cpus(found: Description, value: str, gathered: _Gathered) -> None:
 def _machine(found: Description, value: str, gathered: _Gathered) -> None:
     values = Values("-machine", pairs(value, "type"))
     if board := values.get("type", ""):
-        # Proxmox adds the level of its own devices.
+        # Proxmox appends the version of its own devices.
         found.board(board.partition("+pve")[0])
     values.skip("accel")
     for name, held in values.rest():
@@ -384,7 +384,7 @@ def _object(found: Description, value: str, gathered: _Gathered) -> None:
 
 
 def _backend(found: Description, kind: str, values: Values) -> None:
-    """Take what holds the memory: huge pages, whether it is touched, and its NUMA node."""
+    """Import a memory backend: huge pages, preallocation, and its NUMA node."""
     path = values.get("mem-path", "")
     if values.get("hugetlb", "") in _ON or "huge" in path:
         own = values.get("hugetlbsize", "")
@@ -456,7 +456,7 @@ def _nic(found: Description, value: str, gathered: _Gathered) -> None:
 
 
 def _net(found: Description, value: str, gathered: _Gathered) -> None:
-    """Take the older words for a card and for what it is connected to."""
+    """Import the older options for a network card and its connection."""
     values = Values("-net", pairs(value, "type"))
     if values.get("type", "") == "nic":
         netdev = gathered.netdevs.get(values.get("netdev", ""), Values("-netdev", {}))
@@ -481,7 +481,7 @@ def _config(found: Description, value: str, gathered: _Gathered) -> None:
 
 
 def _unused(found: Description, gathered: _Gathered) -> None:
-    """List what has a name that nothing refers to, and what is not a file system's disk."""
+    """List definitions that nothing refers to."""
     for name, netdev in gathered.netdevs.items():
         if name not in gathered.used:
             found.leave(f"-netdev {netdev.get('type', '')}", "no network interface uses it")
@@ -502,12 +502,12 @@ _SILENT_BOARD = frozenset(
     {"usb", "dump-guest-core", "graphics", "vmport", "suppress-vmdesc", "fd-bootchk", "firmware"}
     | {"kernel", "initrd", "append", "dtb", "i8042", "pcspk-audiodev", "phandle-start"}
 )
-"""Properties of a mainboard without effect on what is measured."""
+"""Properties of a mainboard that have no effect on measurements."""
 _SILENT_NETDEV = frozenset(
     {"ifname", "script", "downscript", "br", "helper", "fd", "fds", "vhostfd", "vhostfds", "mac"}
     | {"macaddr", "netdev", "name", "addr", "vectors", "hostfwd", "hostname", "dns", "bootindex"}
 )
-"""Properties that say only where a network is, or who is on it."""
+"""Properties that only locate a network or identify its members."""
 _WHY = {
     "numa": "Tare's machines have one NUMA node",
     "readconfig": "what is in that file is not read",
@@ -523,7 +523,7 @@ _WHY_NIC = dict.fromkeys(
     "write `nic-offloads`",
 )
 _GATHERED = frozenset({"netdev", "cpu", "accel", "enable-kvm", "no-kvm"})
-"""Options that are read before all others, or through what refers to them."""
+"""Options that are read before all others, or only when another option refers to them."""
 
 _OPTIONS: dict[str, Callable[[Description, str, _Gathered], None]] = {
     "m": _memory,

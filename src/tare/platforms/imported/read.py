@@ -1,4 +1,4 @@
-"""Find out what a description is, and read it."""
+"""Recognise the format of a description, and read it."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ SOURCES: Mapping[str, str] = {
     "a Firecracker configuration": "its --config-file, or GET /vm/config",
     "a KubeVirt VirtualMachine(Instance)": "kubectl get vm NAME -o yaml",
 }
-"""What is read, and how to get it."""
+"""The supported sources, and how to get each of them."""
 KNOWN = "; ".join(f"{what} ({how})" for what, how in SOURCES.items())
 
 
 def import_file(path: Path) -> Arm:
-    """Return the arm of what a file describes.
+    """Return the arm for the machine that a file describes.
 
     Args:
         path: The file; ``-`` is standard input.
 
     Raises:
-        InputError: It cannot be read, or describes no virtual machine that is known.
+        InputError: The file cannot be read, or describes no virtual machine in a known format.
     """
     if str(path) == "-":
         return import_bytes(sys.stdin.buffer.read(LONGEST + 1), "standard input")
@@ -57,30 +57,30 @@ def import_file(path: Path) -> Arm:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
     except tarfile.TarError as error:
         raise InputError(f"{path}: is not a complete archive: {error}") from None
-    # Proxmox names a machine by its number if it has no name.
+    # If a machine has no name, Proxmox names it by its number.
     return import_bytes(content, str(path), f"vm{path.stem}" if path.stem.isdigit() else "")
 
 
 def import_bytes(content: bytes, source: str, name: str = "") -> Arm:
-    """Return the arm of what some bytes describe.
+    """Return the arm for the machine that some bytes describe.
 
     Args:
         content: The description.
-        source: Where it is from, for messages.
-        name: What the machine is called if the description does not say it.
+        source: The origin of the description, for messages.
+        name: The machine's name if the description contains none.
 
     Raises:
-        InputError: It describes no virtual machine that is known.
+        InputError: The bytes describe no virtual machine in a known format.
     """
     if len(content) > LONGEST:
         raise InputError(f"{source}: is too long for a description", f"known: {KNOWN}")
     try:
-        # Windows begins a file of text with a mark.
+        # Windows begins a text file with a byte order mark.
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(f"{source}: is not text", f"known: {KNOWN}") from None
     if not text.strip():
-        # As a command leaves it that failed where its output was to go to a file.
+        # A command that failed leaves an empty file if its output was redirected to the file.
         raise InputError(f"{source}: is empty", f"known: {KNOWN}")
     try:
         found = _understood(text)
@@ -124,7 +124,7 @@ def _read_json(text: str) -> Description:
 
 
 def _read_xml(text: str) -> Description:
-    # Entities can make a page of text into a memory full of it, and no description has any.
+    # Entities can expand a short text until it fills the memory; no real description has any.
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise ValueError("declares its own document type")
     root = Node(ET.fromstring(text))
@@ -136,7 +136,7 @@ def _read_xml(text: str) -> Description:
 
 
 def _descriptor(path: Path) -> bytes:
-    """Return the first descriptor in an OVA: it precedes the disks (DSP0243, 5.2)."""
+    """Return the first descriptor in an OVA, which precedes the disks (DSP0243, 5.2)."""
     with tarfile.open(path) as archive:
         for member in archive:
             if member.name.endswith(".ovf") and member.isfile() and member.size <= LONGEST:

@@ -1,4 +1,4 @@
-"""A virtual machine's file of VMware's, ``.vmx``."""
+"""Import VMware's file of a virtual machine, ``.vmx``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ASIDE = re.compile(
     r"|.*\.address|.*\.allowguestconnectioncontrol|inventory.*|proxyapps\..*|annotation.*|time\..*)",
     re.IGNORECASE,
 )
-"""Settings without effect on what is measured; the values of some are secrets."""
+"""Settings that have no effect on measurements; the values of some of them are secrets."""
 _ADAPTERS = {"ide": "ide", "sata": "sata", "nvme": "nvme"}
 _USUAL = frozenset(
     {("sched.cpu.min", "0"), ("sched.cpu.shares", "normal"), ("sched.mem.min", "0")}
@@ -48,10 +48,10 @@ def is_vmx(text: str) -> bool:
 
 
 def read_vmx(text: str) -> Description:
-    """Return what a machine's file says.
+    """Convert a machine's file to a description.
 
     Raises:
-        ValueError: A line is none of such a file.
+        ValueError: A line does not have the file's syntax.
     """
     values = Values("", _values(text))
     found = Description(described=True, name=values.get("displayname", ""))
@@ -152,7 +152,7 @@ def _cards(found: Description, values: Values) -> None:
     )
     for number in numbers:
         if values.get(f"ethernet{number}.present", "true").lower() in _TRUE:
-            # Without a model it is VMware's oldest, which no platform here has under another name.
+            # The default is VMware's oldest card, which no platform of Tare has.
             found.add_nic(values.get(f"ethernet{number}.virtualdev", "vlance").lower())
     for key in values:
         if (adapter := _ADAPTER.fullmatch(key)) is not None and adapter[3].lower() == "present":

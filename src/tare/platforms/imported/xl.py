@@ -1,4 +1,4 @@
-"""A guest's file of Xen's ``xl``, as an arm of ``platform: xen``; xl.cfg(5)."""
+"""Import a guest's file for Xen's ``xl`` as an arm of ``platform: xen``; xl.cfg(5)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ NO_EFFECT = frozenset(
         *("smbios_firmware", "ms_vm_genid", "driver_domain", "vdispl", "xenstore_features"),
     }
 )
-"""Settings without effect on what is measured; the values of some are secrets."""
+"""Settings that have no effect on measurements; the values of some of them are secrets."""
 _BOOT = frozenset(
     {"kernel", "ramdisk", "cmdline", "root", "extra", "bootloader", "bootloader_args"}
 )
@@ -67,16 +67,16 @@ _SETTING = re.compile(r"^\s*([A-Za-z_][A-Za-z0-9_]*)\s*\+?=[^=]", re.MULTILINE)
 
 
 def is_xl(text: str) -> bool:
-    """Return whether a text looks like a guest's file of xl's."""
+    """Return whether a text looks like a guest's file for xl."""
     keys = set(_SETTING.findall(text))
     return len(keys & KEYS) >= 2 or bool(keys & {"vif", "vfb", "builder", "cpu_weight"})
 
 
 def read_xl(text: str) -> Description:
-    """Return what a guest's file says.
+    """Convert a guest's file to a description.
 
     Raises:
-        ValueError: A line is none of such a file.
+        ValueError: A line does not have the file's syntax.
     """
     settings = parse_settings(text)
     lists = {name: value for name, value in settings.items() if isinstance(value, list)}
@@ -108,7 +108,7 @@ def read_xl(text: str) -> Description:
 
 
 def _kind(found: Description, values: Values) -> None:
-    """Take the kind of guest: `type`, or the older `builder`; PV by default."""
+    """Import the kind of guest from `type`, or from the older `builder`; the default is PV."""
     builder = {"hvm": "hvm"}.get(values.get("builder", ""), "pv")
     kind = values.get("type", builder)
     if kind in _KINDS:
@@ -123,11 +123,11 @@ def _scheduling(found: Description, values: Values, lists: dict[str, list[Value]
     weight = values.get("cpu_weight", "")
     scheduling: dict[str, Any] = {}
     if (number := parse_whole_number(weight)) is not None and 1 <= number <= _MOST_XEN_WEIGHT:
-        # Others have 256 there, and 100 here.
+        # The default weight is 256 in Xen, and 100 in Tare.
         scheduling["weight"] = max(1, round(number * MODEL_WEIGHT / DEFAULT_WEIGHT))
     elif weight:
         found.leave(f"cpu_weight {weight}", f"it is not 1 to {_MOST_XEN_WEIGHT}")
-    # In percent of one CPU; 0 means no cap.
+    # The unit is percent of one CPU; 0 means no cap.
     cap = parse_whole_number(values.get("cap", "0"))
     if cap:
         scheduling["cap"] = cap / 100
@@ -142,7 +142,7 @@ def _scheduling(found: Description, values: Values, lists: dict[str, list[Value]
 
 
 def _pins(found: Description, text: str, listed: list[Value]) -> None:
-    """Take vCPUs that have a CPU each; which one it is, Tare chooses."""
+    """Import vCPUs that are each pinned to their own CPU; Tare chooses the CPUs."""
     words = [each for each in listed if isinstance(each, str)]
     sets = [cpu_set(each) for each in words]
     one_each = {cpus[0] for cpus in sets if cpus is not None and len(cpus) == 1}
@@ -155,7 +155,7 @@ def _pins(found: Description, text: str, listed: list[Value]) -> None:
 
 
 def _disks(found: Description, listed: list[Value]) -> None:
-    """Take the first disk's presence; xl-disk-configuration(5) has two notations."""
+    """Import the disks, in either of the two notations of xl-disk-configuration(5)."""
     for each in listed:
         if not isinstance(each, str):
             continue
@@ -179,7 +179,7 @@ def _disks(found: Description, listed: list[Value]) -> None:
 
 
 def _disk(text: str) -> tuple[dict[str, str], list[str]]:
-    """Return a disk's named parameters, and those by their place."""
+    """Return a disk's named parameters, and its positional ones."""
     values: dict[str, str] = {}
     plain: list[str] = []
     for part in text.split(","):
@@ -194,11 +194,11 @@ def _disk(text: str) -> tuple[dict[str, str], list[str]]:
 
 
 def _placed(values: dict[str, str], plain: list[str]) -> tuple[str, str, str]:
-    """Return target, format and device of a disk, by name or by their places."""
+    """Return target, format and device of a disk, given by name or by position."""
     words = [*plain, "", "", ""]
     older = _PREFIX.match(words[0])
     if older is not None:
-        # As in `phy:/dev/vg/x,xvda,w`.
+        # This is the older notation, such as `phy:/dev/vg/x,xvda,w`.
         return words[0], older[1], words[1]
     return (
         values.get("target", words[0]),
@@ -218,7 +218,7 @@ def _cards(found: Description, listed: list[Value], values: Values) -> None:
         card = Values("vif", pairs(each, "") if isinstance(each, str) else {})
         model = card.get("model", "")
         if hvm and model in ("e1000", "rtl8139") and card.get("type", "") == "ioemu":
-            # With Xen's own drivers a Linux guest unplugs the emulated card.
+            # With Xen's own drivers, a Linux guest unplugs the emulated card.
             if found.options.get("devices") == "emulated":
                 found.options["nic"] = model
             else:
@@ -250,10 +250,10 @@ class _Token:
 
 
 def parse_settings(text: str) -> dict[str, Value]:
-    """Return the settings of a guest's file, by their names.
+    """Parse the settings of a guest's file, and return them by name.
 
     Raises:
-        ValueError: It is not such a file; names the line.
+        ValueError: The file's syntax is invalid; the message names the line.
     """
     return _Parser(_tokens(text)).settings()
 
