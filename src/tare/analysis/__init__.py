@@ -49,10 +49,10 @@ _THREADS = "OPENBLAS_NUM_THREADS"
 
 
 def _load_arithmetic() -> None:
-    """Load numpy so that its matrix products take one thread.
+    """Load numpy so that its matrix products use one thread.
 
-    They are small here: a second thread mostly waits, which it does by spinning, so that analysis
-    took half as much CPU time again and was done no sooner. Children do not inherit the setting.
+    The products are small here. A second thread mostly waits, and it waits by spinning: analysis
+    then took half as much CPU time again and was not faster. Children do not inherit the setting.
     """
     given = os.environ.get(_THREADS)
     os.environ.setdefault(_THREADS, "1")

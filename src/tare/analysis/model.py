@@ -1,6 +1,6 @@
-"""What the analysis hands over, in one place: the report reads these classes and nothing else.
+"""The classes that the report reads, in one place; it reads nothing else from the analysis.
 
-Everything here is frozen and does nothing. All values are in the SI unit named next to them,
+Everything here is frozen and has no side effects. All values are in the SI unit named next to them,
 durations in seconds, except where a name says nanoseconds.
 """
 

@@ -1,4 +1,4 @@
-"""How things are called in the analysis' sentences, and what it sums up in words."""
+"""Names and summaries for the sentences of the analysis."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from tare.study.planning.blocks import SMOKE_RUN
 from tare.units import format_quantity, parameter_words
 
 MOST_NAMED = 3
-"""So many metrics are named where an arm has one verdict in several."""
+"""The most metrics that are named if an arm has the same verdict in several."""
 
 
 def described(key: Key) -> str:
-    """Return what a key means to a reader: ``switch latency [threads=100] (pinned)``."""
+    """Return the name of a key for readers: ``switch latency [threads=100] (pinned)``."""
     role = "" if key.role == "subject" else f" of {key.role}"
     return f"{key.workload} {key.metric}{_brackets(key.parameters)}{role} ({key.scenario})"
 
 
 @lru_cache(maxsize=256)
 def _brackets(parameters: str) -> str:
-    """Return parameters, which many keys share, in brackets; nothing without any."""
+    """Return parameters in brackets, empty if there are none; many keys share the same ones."""
     inside = parameter_words(json.loads(parameters)) if parameters else ""
     return f" [{inside}]" if inside else ""
 
@@ -50,7 +50,7 @@ def arm_verdict(
 
     Args:
         arm: The arm.
-        baseline: What it was compared with.
+        baseline: The arm that it was compared with.
         effects: Its headline effects.
         emulated: Whether the arm is emulated.
     """
@@ -87,7 +87,7 @@ def arm_verdict(
 
 
 def _left_open(effects: Sequence[Effect]) -> str:
-    """Say the greatest cost that is not excluded."""
+    """Describe the greatest cost that is not excluded."""
     known = [(e.not_excluded, e) for e in effects if e.scale == "ratio" and e.not_excluded]
     if not known:
         return ""
@@ -98,12 +98,12 @@ def _left_open(effects: Sequence[Effect]) -> str:
 def aa_notes(
     failed: Sequence[Effect], effects: Sequence[Effect], alone: Sequence[Effect], level: float
 ) -> list[str]:
-    """Return that identical arms differ, and which verdicts depend on that.
+    """Describe how identical arms differ, and which verdicts depend on their difference.
 
     Args:
         failed: The A/A pair's effects that were declared.
         effects: All effects, with the twin's boots counted as the baseline's.
-        alone: The same against the baseline by itself; empty where the twin does not count.
+        alone: The same against the baseline without its twin; empty if the twin does not count.
         level: Familywise error of the A/A pair.
     """
     differences = "; ".join(f"{described(e.key)}, {_difference_text(e)}" for e in failed[:3])
@@ -129,7 +129,7 @@ def aa_notes(
 
 
 def _difference_text(effect: Effect) -> str:
-    """Return how far two arms are apart: as a cost, or as a difference where there is no ratio."""
+    """Describe how far two arms are apart: as a cost, or as a difference if there is no ratio."""
     if effect.scale == "difference":
         return f"difference {format_quantity(effect.estimate, effect.unit)}"
     called = "ratio" if effect.better == "neither" else "cost"
@@ -150,9 +150,9 @@ def _bracketed_metrics(some: Sequence[Effect], every: Sequence[Effect]) -> str:
 
 
 def _extreme(effects: Sequence[Effect], tests: int) -> str:
-    """Name the farthest of several effects, with the interval that holds for all tests at once.
+    """Describe the largest of several effects, with an interval that holds for all tests together.
 
-    Its estimate alone is not a bound: the greatest of many estimates exceeds its true value.
+    The estimate alone is not a bound: the greatest of many estimates exceeds its true value.
     """
     with_cost = [(abs(e.overhead), e) for e in effects if e.overhead is not None]
     if not with_cost:
@@ -173,7 +173,7 @@ def _extreme(effects: Sequence[Effect], tests: int) -> str:
 
 
 def family_note(comparison: Comparison) -> list[str]:
-    """Return how often statements about several arms at once are wrong; nothing of a single arm."""
+    """Return a note on the error rate over several arms together; none for a single arm."""
     declared = {effect.arm for effect in comparison.headlines if effect.verdict in DECLARED}
     compared = {effect.arm for effect in comparison.headlines}
     if not declared or len(compared) < 2:
@@ -187,11 +187,11 @@ def family_note(comparison: Comparison) -> list[str]:
 
 
 def notes_on(runs: Sequence[RunData], blocks: int, level: float) -> tuple[str, ...]:
-    """Return what a reader must know about the whole comparison.
+    """Return the notes that a reader must know about the whole comparison.
 
     Args:
         runs: The runs.
-        blocks: Blocks in which anything counted.
+        blocks: Number of blocks in which anything counted.
         level: Familywise error of verdicts.
     """
     notes = []
@@ -260,7 +260,7 @@ def cpus_changed(runs: Sequence[RunData]) -> tuple[str, ...]:
 
 
 def _frozen(name: str, freezes: Sequence[LabFroze]) -> list[str]:
-    """Return how often the emulated host froze, and the outcome of the affected batches."""
+    """Describe how often the emulated host froze, and the outcome of the affected batches."""
     if not freezes:
         return []
     times = "once" if len(freezes) == 1 else f"{len(freezes)} times"
@@ -278,7 +278,7 @@ def _frozen(name: str, freezes: Sequence[LabFroze]) -> list[str]:
 
 
 def arms_ended(runs: Sequence[RunData]) -> tuple[str, ...]:
-    """Return a sentence for each arm that got no further block, with how often it fails."""
+    """Return a sentence for each arm that got no further block, with its failure rate."""
     return tuple(
         f"{ended.arm} ended{on} after block {ended.block}, as {ended.failed} of its {ended.tried} "
         f"cells had failed (exact 95 % interval {share.low:.0%} to {share.high:.0%}): "
@@ -309,7 +309,7 @@ def _blocks(count: int) -> str:
 
 
 def unlike_machines(runs: Sequence[RunData]) -> list[str]:
-    """Return how machines are not as the study asks: their kernels, releases, and page cache."""
+    """Describe machines that differ from the study's: by kernel, release or page cache."""
     notes = dict.fromkeys(note for run in runs for note in run.adapted)
     return [
         f"{note[:1].upper()}{note[1:]}."
@@ -319,11 +319,11 @@ def unlike_machines(runs: Sequence[RunData]) -> list[str]:
 
 
 def shape_notes(runs: Sequence[RunData], baselines: Mapping[str, str]) -> list[str]:
-    """Return which arms are compared with a baseline of another shape, a sentence for each.
+    """Return a sentence for each arm that is compared with a baseline of another shape.
 
     Args:
         runs: The runs.
-        baselines: What each arm is compared with.
+        baselines: The arm that each arm is compared with.
     """
     notes = dict.fromkeys(
         f"{other_shape_note(arm, shape, base, theirs)}."
@@ -335,7 +335,7 @@ def shape_notes(runs: Sequence[RunData], baselines: Mapping[str, str]) -> list[s
 
 
 def itself_notes(runs: Sequence[RunData]) -> list[str]:
-    """Return which arms are the machine that they are compared with."""
+    """Return a note for each arm that is the same machine as its baseline."""
     return [
         f"{platform.arm} ran {platform.mark}: it was compared with itself, so its results show "
         "nothing about virtualization."
@@ -346,5 +346,5 @@ def itself_notes(runs: Sequence[RunData]) -> list[str]:
 
 
 def unfit_words(run: RunData) -> str:
-    """Return why a run's host was not fit for measuring; empty if it was."""
+    """Describe why a run's host was not fit for measuring; empty if it was."""
     return "; ".join(f"{each.name} ({each.found})" for each in run.unfit)

@@ -15,7 +15,7 @@ from tare.outputs import put_for_user
 
 Format = Literal["csv", "parquet", "json"]
 HYPERVISOR = "hypervisor"
-"""The role of what a cell's hypervisor counted."""
+"""The role of rows with figures that a cell's hypervisor counted."""
 
 EXPORT_COLUMNS = (*OBSERVATION_COLUMNS, "reason", "source", "resolution_s")
 """Columns of an export, in order."""
@@ -27,11 +27,12 @@ def tidy_frame(runs: RunData | Sequence[RunData]) -> pl.DataFrame:
     A cell that failed or was withheld is one row with its status and its reason, and with null for
     role, metric, unit, better, kind, headline and value: it is neither a zero nor left out.
     ``repeat`` counts cells of one identity from 1; ``cell`` is the identity; ``kind`` is typical,
-    tail or maximum; ``headline`` says whether verdicts rest on it.
+    tail or maximum; ``headline`` is true if verdicts are based on the metric.
 
-    What a cell's hypervisor counted has the role ``hypervisor``: ``metric`` is the figure, the
-    value its mean over the cell, ``source`` whose account it is, and ``resolution_s`` how many
-    seconds each of its values is a mean over. Both are null for what was measured.
+    Figures that a cell's hypervisor counted have the role ``hypervisor``. ``metric`` is the figure,
+    ``value`` its mean over the cell, and ``source`` the account that it is from. ``resolution_s``
+    is the time in seconds that each of its values is a mean over. ``source`` and ``resolution_s``
+    are null for measured values.
 
     Args:
         runs: One run, or several; rows are in order of runs, then of time.
@@ -95,6 +96,6 @@ def write_observations(runs: RunData | Sequence[RunData], path: Path, form: Form
         form: As in `export_observations`.
 
     Raises:
-        InputError: The file cannot be written; says why.
+        InputError: The file cannot be written; the message says why.
     """
     put_for_user(path, export_observations(runs, form), "or choose another file with --out")

@@ -21,7 +21,7 @@ def observation_frame(
 
     Args:
         counted: The cells that count, in order.
-        columns_of: Returns what the rows of a cell have in common, by column.
+        columns_of: Returns the values that all rows of a cell share, by column.
         columns: All columns in order, with their types.
     """
     metrics = {(seen.role, seen.metric): None for done in counted for seen in done.observed}
@@ -29,7 +29,7 @@ def observation_frame(
     values = np.fromiter((seen.value for done in counted for seen in done.observed), np.float64)
     if not values.size:
         return pl.DataFrame(schema=columns)
-    # Texts that many rows share are gathered by their number, not collected row by row.
+    # Many rows share the same few texts: select these by index, not row by row.
     described = [_described(role, metric) for role, metric in metrics]
     of_metric = np.fromiter(
         (numbers[seen.role, seen.metric] for done in counted for seen in done.observed), np.int64
@@ -58,5 +58,5 @@ def _described(role: str, metric: Metric) -> dict[str, Any]:
 
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, type]) -> pl.DataFrame:
-    """Return rows that all hold the same ones of the columns."""
+    """Return rows as a table; all rows have the same subset of the columns."""
     return pl.DataFrame(rows, schema={name: columns[name] for name in rows[0]})

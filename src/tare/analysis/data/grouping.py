@@ -28,7 +28,7 @@ class Measured(OfMetric):
 
     metric: Metric
     arms: dict[str, dict[BlockId, Block]] = field(default_factory=dict)
-    # Worked out once; not handed on by `replace`, which may give `arms` another meaning.
+    # Caches. `replace` does not copy them, because it may change `arms`.
     _values: dict[tuple[str, bool], dict[BlockId, float]] = field(
         default_factory=dict, init=False, compare=False
     )
@@ -38,7 +38,7 @@ class Measured(OfMetric):
     _single: dict[str, bool] = field(default_factory=dict, init=False, compare=False)
 
     def values(self, arm: str, *, logs: bool) -> dict[BlockId, float]:
-        """Return each block's mean over its repeats' means, worked out once.
+        """Return each block's mean over its repeats' means; calculate it once.
 
         Args:
             arm: One of ``arms``.
@@ -54,7 +54,7 @@ class Measured(OfMetric):
             return {block: _block_value(values, logs=logs) for block, values in blocks.items()}
         if not logs:
             return {block: values[0][0] for block, values in blocks.items()}
-        # Through the logarithm as in a block of many values, which rounds.
+        # Use logarithms, as for a block of many values, so that both are rounded alike.
         exp, log = math.exp, math.log
         return {block: exp(log(values[0][0])) for block, values in blocks.items()}
 
@@ -82,10 +82,10 @@ class Measured(OfMetric):
         """Add the blocks of several arms that are taken together.
 
         Args:
-            name: What they are called together.
+            name: Their joint name.
             blocks: Their blocks.
-            positive: Whether all values behind them are above zero. A mean may be so
-                where a value is not, and no ratio is to rest on that.
+            positive: Whether all values behind them are above zero. A mean may be above zero
+                although a value is not; such a mean must not be used in a ratio.
             raw: The recorded values behind them.
         """
         self._raw[name] = raw
@@ -110,7 +110,7 @@ def group(runs: Sequence[RunData]) -> dict[Key, Measured]:
     """Return the observations of all runs by key, in order of first appearance."""
     measured: dict[Key, Measured] = {}
     cells: dict[tuple[Key, str], _Cells] = {}
-    # Where values of a metric go is the same for all cells of one arm and part of the study.
+    # All cells of one arm and part of the study add a metric's values to the same place.
     places: dict[tuple[str, str, str, str], dict[tuple[str, Metric], _Cells]] = {}
     for run in runs:
         for done in run.counted:

@@ -100,7 +100,7 @@ def require_study(recorded: Mapping[str, Any], where: str) -> None:
         where: The run's folder, for the message.
 
     Raises:
-        InputError: It cannot; the message names the key.
+        InputError: The study cannot be read; the message names the key.
     """
     try:
         _Study.model_validate(recorded)
@@ -126,7 +126,7 @@ def load_run(folder: Path) -> RunData:
         folder: The folder that ``tare run`` wrote; it may hold an unfinished run.
 
     Raises:
-        InputError: There is no run in it, or its events cannot be read; says where.
+        InputError: It holds no run, or its events cannot be read; the message says where.
     """
     path = folder / "events.jsonl"
     if not path.is_file():
@@ -156,10 +156,10 @@ def load_runs(folders: Sequence[Path]) -> tuple[RunData, ...]:
 
 
 def run_data(folder: Path, fold: Fold) -> RunData:
-    """Return what a run's events add up to.
+    """Build a run's data from the fold of its events.
 
     Args:
-        folder: Where the paths of series begin.
+        folder: The folder that the paths of series are relative to.
         fold: The fold of all events.
 
     Raises:
@@ -227,7 +227,7 @@ def _placed(machine: MachineResult) -> MachineResult:
 
 
 def _hosts(started: RunStarted, fold: Fold) -> Mapping[str, Any]:
-    """Return what identifies the host, or each of those that share the run."""
+    """Return the facts that identify the host, or each host that shares the run."""
     joined = {
         name: {**_mapping(started.host.get(name)), **each.facts}
         for name, each in fold.joined.items()
@@ -240,7 +240,7 @@ def _mapping(recorded: object) -> Mapping[str, Any]:
 
 
 def _boot_identities(fold: Fold) -> Mapping[str, Any]:
-    """Return what identifies each host in each boot of a study in sessions."""
+    """Return the facts that identify each host in each boot of a study in sessions."""
     found: dict[str, Any] = {}
     for boot, facts in fold.sessions.hosts.items():
         several = bool(facts) and all(isinstance(each, Mapping) for each in facts.values())

@@ -16,28 +16,31 @@ Columns = dict[str, NDArray[Any]]
 
 
 GREATEST = float(1 << 62)
-"""Beyond it, sums are no more what they say; in nanoseconds it is 146 years."""
+"""Numbers and sums must be smaller, so that no sum overflows; in nanoseconds it is 146 years."""
 _NEVER_NEGATIVE = frozenset(
     {"count", "samples", "first", "completed", "failed", "low_ns", "width_ns", "time_ns"}
 )
 _SUMMED = frozenset({"count", "samples", "completed", "failed"})
 STRANGE = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError)
-"""What it raises to take numbers for what they are not."""
+"""Exceptions that are raised when a series holds data of an unexpected form."""
 
 
 class UnreadableSeries(Exception):
-    """A file of a series is missing, is not what was recorded, or cannot be read; says which."""
+    """A file of a series is missing, differs from the record, or cannot be read.
+
+    The message names the file.
+    """
 
 
 @contextmanager
 def understood(path: Path) -> Iterator[None]:
-    """Take what goes wrong with the contents of a series for a series that cannot be read.
+    """Report errors that the contents of a series cause as a series that cannot be read.
 
     Args:
         path: Its file, for the message.
 
     Raises:
-        UnreadableSeries: Something did.
+        UnreadableSeries: The code inside raised one of `STRANGE`.
     """
     try:
         yield
@@ -52,10 +55,10 @@ def require_numbers(path: Path, columns: Columns) -> None:
 
     Args:
         path: The file, for the message.
-        columns: What is in it.
+        columns: The file's columns.
 
     Raises:
-        UnreadableSeries: One does not.
+        UnreadableSeries: A column does not.
     """
     for name, values in columns.items():
         if values.ndim != 1 or values.dtype.kind not in "uif":
@@ -92,7 +95,7 @@ def read_columns(path: Path, names: Sequence[str] | None = None) -> Columns:
     Raises:
         UnreadableSeries: There is no such file or column, or the file is damaged.
     """
-    # It takes long to load, and a run without series needs none of it.
+    # Polars takes long to load, and a run without series does not need it.
     import polars as pl
 
     with understood(path), _damage_reported():
@@ -103,13 +106,13 @@ def read_columns(path: Path, names: Sequence[str] | None = None) -> Columns:
 
 
 def read_slices(path: Path, name: str, rows: int, step: int) -> Iterator[NDArray[Any]]:
-    """Yield one column in pieces, so that never all of it is in memory.
+    """Yield one column in pieces, so that it is never in memory as a whole.
 
     Args:
         path: The file.
         name: The column.
-        rows: How many rows it has.
-        step: How many rows a piece has; the last may have fewer.
+        rows: The number of rows in the column.
+        step: The number of rows in a piece; the last may have fewer.
 
     Raises:
         UnreadableSeries: As :func:`read_columns`.

@@ -1,4 +1,4 @@
-"""A run as data: everything its events tell, folded once. Nothing here does anything."""
+"""A run as data: the content of its events, folded once. Nothing here has side effects."""
 
 from __future__ import annotations
 
@@ -55,46 +55,46 @@ OBSERVATION_COLUMNS: Mapping[str, type] = MappingProxyType(
 
 @dataclass(frozen=True)
 class RunData:
-    """Everything one run's events tell, folded once.
+    """The content of one run's events, folded once.
 
     Args:
         folder: The run's folder.
         run: The run's identity.
         study: The resolved study as JSON (title, baseline, aa, confidence, margin, blocks ...).
         study_path: Where the study file was.
-        study_sha256: Its digest.
+        study_sha256: The study file's SHA-256.
         seed: The seed of the order of arms.
         host: Facts of the host, nested.
         versions: Programs of the run (tare, python, kernel ...), by name.
         started_at: Seconds since the epoch.
-        resumed: How often it was resumed.
+        resumed: How often the run was resumed.
         checks: Pre-flight checks of the last preflight, in order.
         platforms: One entry per arm of the study, in the study's order.
-        skipped: What did not run.
-        images: What was booted.
+        skipped: The parts of the study that did not run.
+        images: The images that were booted.
         machines: All machines, in order of start.
         cells: All finished cells, in order; unfinished ones do not appear.
-        counted: The cells that count, those with status ``ok``, with all that was observed.
+        counted: The cells that count, those with status ``ok``, with all their observations.
         series: Binary series of finished cells.
         blocks_finished: Numbers of the blocks that ended.
         decisions: Per decided block ``(block, go_on, reason)``.
-        complete: Whether a last event says that the run ended, with status ``complete``.
+        complete: Whether the last event reports that the run ended with status ``complete``.
         ended: ``complete``, ``stopped``, ``failed``, or None when it can be resumed.
-        end_reason: Why it ended so.
+        end_reason: Why the run ended with that status.
         wall_s: Wall time of the run's processes so far.
-        booting_s: The part of it that went into booting.
-        measuring_s: The part of it that went into measuring.
+        booting_s: The part of ``wall_s`` that was spent on booting.
+        measuring_s: The part of ``wall_s`` that was spent on measuring.
         arms_ended: The arms that got no further block, because all that they tried failed.
         adapted: How scenarios were adapted to the host, one sentence each.
         changes: The options of the command line that made the study differ from its file.
         block_hosts: The host that measured each block, where several shared the run.
-        doubts: What shows that the folder is not as the run wrote it, one sentence each.
+        doubts: Signs that the folder differs from what the run wrote, one sentence each.
         calibrated: What the agent and its peers measured on each host before the first block.
-        noise: What firmware and everything else took from each host's CPUs, where measured.
-        sessions: Those that were begun, where one computer was booted in turns.
+        noise: The time that firmware and other software took from each host's CPUs, if measured.
+        sessions: The sessions that were begun, if one computer was booted in turns.
         cpu_changes: When CPUs of a host went offline or online, or its cpuset changed.
         freezes: When an emulated host froze.
-        breaks: Between which blocks something changed that the user accepted.
+        breaks: The places between blocks where something changed that the user accepted.
         were_bad: Pre-flight checks that were bad at any time; ``checks`` has the newest.
     """
 
@@ -149,13 +149,13 @@ class RunData:
 
         ``parameters`` is canonical JSON, ``repeat`` counts cells of one identity from 1.
         """
-        # Tables take long to load, and a report needs none of this one.
+        # Polars takes long to load, and a report does not need this table.
         from tare.analysis.data.frames import observation_frame
 
         return observation_frame(self.counted, self.columns_of, OBSERVATION_COLUMNS)
 
     def columns_of(self, cell: CellResult) -> dict[str, Any]:
-        """Return what a cell's rows have in common, by column of `OBSERVATION_COLUMNS`."""
+        """Return the values that all rows of a cell share, by column of `OBSERVATION_COLUMNS`."""
         return {
             "run": cell.run,
             "block": cell.block,
@@ -181,9 +181,9 @@ class RunData:
 
     @property
     def own_baselines(self) -> Mapping[str, str]:
-        """The baseline of its own host and shape, for each arm that has not the study's.
+        """The baseline on its own host and shape, for each arm that does not use the study's.
 
-        Where that baseline could not run, an arm is compared with the study's.
+        If that baseline could not run, the arm is compared with the study's.
         """
         usable = {platform.arm for platform in self.platforms if platform.usable}
         own = self.study.get("own_baselines") or {}
@@ -224,7 +224,7 @@ class RunData:
 
     @property
     def counts_instructions(self) -> bool:
-        """Whether all was measured in a deterministic lab, whose time counts instructions."""
+        """Whether everything was measured in a deterministic lab, where time is instructions."""
         host, lab = self.study.get("host"), self.study.get("lab")
         if not isinstance(host, Mapping) or not isinstance(lab, Mapping) or self.study.get("hosts"):
             return False

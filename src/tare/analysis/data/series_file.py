@@ -1,6 +1,6 @@
-"""The files of series, opened only where they are what the run's events say of them.
+"""Read the files of series, but only if they match the record in the run's events.
 
-A folder may come from anyone, and what decodes Parquet is made for speed, not for enemies. So a
+A folder may come from anyone, and Parquet decoders are made for speed, not for hostile input. So a
 file is read only if it is in the run's folder and has the SHA-256 that was recorded when it was
 written.
 """
@@ -23,8 +23,8 @@ def read_series(entry: SeriesEntry, names: Sequence[str] | None = None) -> Colum
     """Return the columns of a series.
 
     Args:
-        entry: Which.
-        names: The columns that are wanted; all that were recorded by default.
+        entry: The series.
+        names: The columns to read; by default all that were recorded.
 
     Raises:
         UnreadableSeries: The file is missing or differs from what was recorded.
@@ -37,7 +37,7 @@ def read_pieces(entry: SeriesEntry, name: str, step: int) -> Iterator[NDArray[An
     """Yield one column of a series that need not fit into memory, ``step`` rows at a time.
 
     Raises:
-        UnreadableSeries: As of :func:`read_series`.
+        UnreadableSeries: As for :func:`read_series`.
     """
     require_recorded(entry)
     yield from read_slices(entry.path, name, entry.rows, step)
@@ -47,7 +47,7 @@ def require_recorded(entry: SeriesEntry) -> None:
     """Check that a series' file is the one that was recorded.
 
     Raises:
-        UnreadableSeries: It is not.
+        UnreadableSeries: It differs, is missing, or cannot be read.
     """
     try:
         path = entry.path.resolve()
@@ -63,7 +63,7 @@ def require_recorded(entry: SeriesEntry) -> None:
                     f"{entry.path}: it was changed or damaged after it was recorded"
                 )
     except (OSError, ValueError) as error:
-        # A ValueError is of a path with a zero byte.
+        # A path with a zero byte raises a ValueError.
         raise UnreadableSeries(f"{entry.path}: it cannot be read: {error}") from error
 
 

@@ -21,16 +21,17 @@ class Settings:
     Args:
         baseline: The arm that the others are compared with.
         aa_pair: Two arms that are the same, or None.
-        own_aa: The same for other hosts' baselines, where there are several hosts.
+        own_aa: The same for other hosts' baselines, if there are several hosts.
         confidence: Nominal coverage of intervals.
         margin: Practical margin, relative.
         level: Familywise error of verdicts.
         own_baselines: The baseline on its own host, for each arm on another than ``baseline``'s.
         pool_twin: Whether the boots of the baseline's twin count as the baseline's.
-        position: Whether places in the order of a block are taken into account.
+        position: Whether the positions of arms in a block are adjusted for.
         plan: The looks of a group-sequential study, whose intervals and tests hold at all of them.
-        first: How many blocks decided the number of blocks (Stein's two stages); 0: none did.
-        floors: Per metric a difference in its unit that never matters, however large the share.
+        first: The number of blocks that set the number of all blocks (Stein's two stages); 0: the
+            study does not use that method.
+        floors: Absolute differences that never matter, by metric and in its unit.
         trimmed: Whether trimmed means of the blocks are compared.
     """
 
@@ -64,7 +65,7 @@ class Settings:
         return self.own_baselines.get(arm, self.baseline)
 
     def margin_of(self, key: Key, scale: Scale, baseline_value: float) -> float:
-        """Return the practical margin of a metric: a share, or on a difference scale its unit's.
+        """Return a metric's practical margin: relative, or for differences in the metric's unit.
 
         Args:
             key: What was measured; a floor may name its metric.
@@ -77,13 +78,13 @@ class Settings:
         return max(self.margin, floor / baseline_value)
 
     def against(self, arm: str, arms: Iterable[str]) -> Settings:
-        """Return the same with another baseline, for the arms on that one's host.
+        """Return these settings with another baseline, for the arms on that baseline's host.
 
         Arms on other hosts keep the baseline of theirs: raw values of different hosts are never
         compared.
 
         Args:
-            arm: The baseline to be.
+            arm: The new baseline.
             arms: All arms of the runs.
 
         Raises:
@@ -100,7 +101,7 @@ class Settings:
 
     @classmethod
     def of(cls, runs: Sequence[RunData]) -> Settings:
-        """Return what the runs' studies say, which must agree on the baseline.
+        """Return the settings in the runs' studies, which must agree on the baseline.
 
         Raises:
             InputError: There is no run, or the baselines differ.

@@ -1,4 +1,4 @@
-"""Whether a run's folder is as the run wrote it: events, series, and the study's file."""
+"""Check that a run's folder is as the run wrote it: events, series, logs and the study's file."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _LONGEST_PATH = 300
 
 @dataclass(frozen=True)
 class FolderFindings:
-    """What was found of a run's folder.
+    """Findings about a run's folder.
 
     Args:
         events: How many whole events there are.
-        chained: Whether they carry hashes; those of before 2026-11-23 do not.
-        last: The hash of the last event, in hexadecimal; empty where none is chained.
+        chained: Whether the events carry hashes; events from before 2026-11-23 do not.
+        last: The hash of the last event, in hexadecimal; empty if no event is chained.
         series: How many files of series were compared with their recorded hashes.
         damage: What differs from what was written, one sentence each.
-        notes: What a reader should know and is not damage.
+        notes: Facts that a reader should know but that are not damage.
         calibrated: What the agent and its peers measured on each host before the first block.
         files: How many logs and programs' outputs were compared with their recorded hashes.
     """
@@ -50,11 +50,11 @@ class FolderFindings:
 
 
 def verify_run(folder: Path, last: str = "") -> FolderFindings:
-    """Compare a run's folder with what its events say of it.
+    """Compare a run's folder with the record in its events.
 
     Args:
         folder: The folder.
-        last: The hash that the run reported at its end, or its beginning; empty: not known.
+        last: The hash that the run reported at its end, or its first digits; empty: unknown.
     """
     stream = folder / "events.jsonl"
     fold, chain, damage = Fold(), Chain(read_seal(stream)), []
@@ -92,7 +92,7 @@ def verify_run(folder: Path, last: str = "") -> FolderFindings:
 
 
 def series_doubts(folder: Path, fold: Fold) -> tuple[str, ...]:
-    """Return which series of counted cells differ from the record, one sentence each."""
+    """Describe the series of counted cells that differ from the record, one sentence each."""
     found = []
     for entry in fold.series(folder):
         try:
@@ -103,7 +103,7 @@ def series_doubts(folder: Path, fold: Fold) -> tuple[str, ...]:
 
 
 def _file(folder: Path, name: str, sha256: str) -> str:
-    """Return what is wrong with a log or an output; empty if it matches the record."""
+    """Describe what is wrong with a log or an output; empty if it matches the record."""
     shown = plain_line(name, _LONGEST_PATH)
     try:
         path = (folder / name).resolve()
@@ -112,7 +112,7 @@ def _file(folder: Path, name: str, sha256: str) -> str:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
     except (OSError, ValueError) as error:
-        # A ValueError is of a path with a zero byte.
+        # A path with a zero byte raises a ValueError.
         return f"{shown}: it cannot be read: {getattr(error, 'strerror', None) or error}"
     return "" if found == sha256 else f"{shown}: it was changed after it was recorded"
 

@@ -28,7 +28,7 @@ from tare.analysis.effects.results import Effect, Key
 from tare.analysis.effects.sequence import with_sequential_intervals
 
 MOST_TESTS = 400
-"""A page leaves out more pairs, which take time and which nobody reads; a command lists them."""
+"""The most pairs of arms and metrics that a page shows. `tare compare DIR --pairs` lists all."""
 
 
 def compare_every_pair(
@@ -42,7 +42,8 @@ def compare_every_pair(
     Args:
         runs: One run, or several of one study.
         settings: How to compare; by default as the first run's study defines it.
-        most: The most pairs; more are left out, and the result has the reason. None: no limit.
+        most: The largest number of pairs to compare. If there are more, none is compared and the
+            result has the reason. None: no limit.
 
     Raises:
         InputError: As for `compare`.

@@ -22,16 +22,16 @@ def summarise_arm(
     confidence: float,
     session_of: Callable[[BlockId], Hashable] | None = None,
 ) -> ArmSummary:
-    """Return one arm's values over all its blocks, whatever the other arms have.
+    """Summarise one arm's values over all its blocks, whichever blocks other arms have.
 
     Args:
         key: What was measured.
         measured: Its values.
         arm: The arm.
-        emulated: Whether the arm is.
+        emulated: Whether the arm is emulated.
         confidence: Nominal coverage of the interval.
-        session_of: What the blocks of one session have in common, which the interval rests on;
-            None where each block stands for itself.
+        session_of: Returns the session of a block. The interval is then based on the means of
+            sessions. None: each block is an independent value.
     """
     blocks = measured.arms[arm]
     means = measured.values(arm, logs=measured.positive((arm,)))

@@ -32,9 +32,9 @@ class BlockOrder(NamedTuple):
 
     Args:
         lag: The correlation of each block with the one before.
-        lag_p: Its p.
+        lag_p: The p-value of ``lag``.
         drift: The correlation of blocks with their order.
-        drift_p: Its p.
+        drift_p: The p-value of ``drift``.
         together: p of the lag correlations of all the arm's headline metrics together.
         wider: The factor that widens its interval if the arm's blocks are correlated; 1 if not.
         surest: The factor for an interval over all of the arm's headline metrics together.
@@ -57,11 +57,11 @@ class BlockOrder(NamedTuple):
         return self.drift_p < level / 4
 
     def lags(self, level: float) -> bool:
-        """Return whether its own blocks resemble the ones before."""
+        """Return whether each of its own blocks resembles the one before."""
         return self.lag_p < level / 4
 
     def all_lag(self, level: float) -> bool:
-        """Return whether blocks of all the arm's metrics together resemble the ones before."""
+        """Return whether blocks resemble the ones before, over all the arm's metrics together."""
         return self.together < level / 2
 
     def is_dependent(self, level: float) -> bool:
@@ -102,7 +102,7 @@ def orders(
         whole = [i for i in indices if len(pairs[i].blocks) == most]
         values = np.array([pairs[i].adjusted for i in whole])
         if not all(pairs[i].typical for i in whole):
-            # With tails one boot would decide: ranks show the order as well.
+            # A single boot would dominate the values of tails. Ranks show the order as well.
             values = ranks(values)
         tests = serial(values, seed_from(seed, "order", arm))
         each = with_widening(tests, most, confidence, len(indices), looks=looks)
@@ -164,9 +164,10 @@ def stretched_ratio(interval: Interval | None, estimate: float, factor: float) -
 def widened(
     pair: Pair, estimate: Estimate, order: BlockOrder | None
 ) -> tuple[Interval | None, Interval | None, float]:
-    """Return the interval to show, the one over the arm's metrics that must agree, and a factor.
+    """Return the interval to show, the stricter one that verdicts need too, and the first's factor.
 
-    If blocks are shown to be independent, the first is the ordinary interval, and the second None.
+    The stricter interval is simultaneous over the arm's headline metrics. If blocks are shown to be
+    independent, the first is the ordinary interval, and the second None.
     """
     interval = estimate.student_t if pair.typical else estimate.order
     if pair.trimmed:

@@ -56,7 +56,7 @@ def shown_names(runs: Iterable[RunData]) -> Mapping[What, ShownAs]:
 
 
 def is_cache(keys: Iterable[Key], named: Mapping[What, ShownAs]) -> bool:
-    """Return whether each of some metrics, at least one, is of arrays that a cache holds."""
+    """Return whether a cache holds the arrays of every metric; false without any metric."""
     found = [named.get((key.scenario, key.workload, key.parameters)) for key in keys]
     return bool(found) and all(name is not None and name.cache for name in found)
 

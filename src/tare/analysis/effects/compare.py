@@ -124,7 +124,7 @@ class Comparing:
         self.twins = settings.twins
         self.differing_twins: Mapping[tuple[Key, str], str] = {}
         self.pooled = self._pool() if settings.pool_twin else {}
-        """A baseline and its twin, by the name of both together."""
+        """Each baseline with its twin, by their joint name."""
         self.sessions = session_blocks(runs, self.pooled)
 
     def _arms(self) -> tuple[str, ...]:
@@ -134,7 +134,10 @@ class Comparing:
         return tuple(arm for arm in dict.fromkeys(order) if arm in valued)
 
     def _humped(self) -> Mapping[tuple[Key, str], float]:
-        """Return whose *boots* have two humps, with the test's p; values in a boot do not count."""
+        """Return the metrics and arms whose boots form two humps, with the dip test's p.
+
+        Each boot counts as one value; the values within a boot are not tested.
+        """
         found = {}
         for key, measured in self.measured.items():
             for arm in measured.arms:
@@ -147,7 +150,7 @@ class Comparing:
         return found
 
     def _pool(self) -> dict[str, tuple[str, str]]:
-        """Take each baseline and its twin together in all that was measured."""
+        """Add the joint values of each baseline and its twin; return the pairs by joint name."""
         names = {f"{baseline}+{twin}": (baseline, twin) for baseline, twin in self.twins.items()}
         for name, both in names.items():
             for measured in self.measured.values():
@@ -160,7 +163,7 @@ class Comparing:
         return names
 
     def pooled_name(self, baseline: str) -> str:
-        """Return what a baseline and its twin are called together; empty where they are not."""
+        """Return the joint name of a baseline and its twin; empty if they are not pooled."""
         return next((name for name, both in self.pooled.items() if both[0] == baseline), "")
 
     def comparison(self) -> Comparison:
@@ -257,7 +260,10 @@ class Comparing:
         return self.prepared([pair for pair in found if pair is not None])
 
     def prepared(self, pairs: Sequence[Pair]) -> list[Pair]:
-        """Return the pairs with the average that the study asks for, and the slopes of places."""
+        """Return the pairs with trimmed means if the study asks for them, else with shared slopes.
+
+        A slope is the growth of an arm's values with its position in the block.
+        """
         if self.settings.trimmed:
             return with_trimmed_means(pairs)
         return with_shared_slopes(pairs)
@@ -314,7 +320,7 @@ class Comparing:
         floor: float | None,
         order: BlockOrder | None,
     ) -> Effect:
-        """Return what is known of a pair as an effect, with its verdict."""
+        """Combine a pair's estimate, test and flags into an effect with its verdict."""
         settings = self.settings
         arms: tuple[str, ...] = self.pooled.get(pair.baseline, (pair.baseline,))
         baseline = arms[0]
@@ -458,7 +464,7 @@ def _without_events(pair: Pair, baseline: str) -> tuple[str, ...]:
 
 
 def corrections(effects: Sequence[Effect], level: float) -> tuple[Correction, ...]:
-    """Return how the tests of each arm were corrected.
+    """Describe how the tests of each family and arm were corrected.
 
     Args:
         effects: All effects, including controls.

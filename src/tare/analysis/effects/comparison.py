@@ -19,8 +19,8 @@ class Correction:
     """How one family of tests was corrected for their number, by max-T.
 
     Args:
-        family: Its name.
-        arm: Its arm; families of different arms share nothing.
+        family: The family's name.
+        arm: The family's arm. The tests of different arms are corrected separately.
         tests: Number of p-values in it.
         declared: Number of those with an adjusted p below ``level``.
         level: The familywise error rate.

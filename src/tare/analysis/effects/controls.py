@@ -12,7 +12,7 @@ from tare.analysis.effects.noise import noise_floor
 from tare.analysis.effects.results import DECLARED, Effect, Key
 
 Of = tuple[Key, str]
-"""A metric, and the baseline of a host: what a control is for."""
+"""What a control applies to: a metric, and the baseline of a host."""
 
 
 def floors(controls: Sequence[Effect], settings: Settings) -> dict[Of, float | None]:
@@ -28,7 +28,7 @@ def floors(controls: Sequence[Effect], settings: Settings) -> dict[Of, float | N
 
 
 def differing_twins(controls: Sequence[Effect], settings: Settings) -> dict[Of, str]:
-    """Return in words where identical arms differed: nothing counts as equal there.
+    """Describe the differences found between identical arms; no arm counts as equal there.
 
     Args:
         controls: The effects of identical arms.

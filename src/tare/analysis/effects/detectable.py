@@ -26,23 +26,23 @@ from tare.analysis.statistics.trimmed import spread_of_trimmed
 from tare.events.metric import Kind
 
 ASSUMED_CV = 0.03
-"""The assumption if nothing was measured: boots of one arm differ by 3 % (standard deviation), like
-CPU and memory work on a quiet computer."""
+"""The variation that is assumed without a pilot: boots of one arm differ by 3 % (standard
+deviation), like CPU and memory work on a quiet computer."""
 
 BLOCKS_OF_SPREAD = 3
-"""The least blocks of a pilot that show a spread."""
+"""The least number of a pilot's blocks from which a spread is estimated."""
 
 
 @dataclass(frozen=True)
 class Basis:
-    """How far boots differ from each other, and where that is known from.
+    """The variation between boots, and the source of that figure.
 
     Args:
-        spread: Standard deviation of log-ratios between blocks: of the typical headline metric.
-        worst: The same of the noisiest one.
-        source: Where it is from, in words.
+        spread: Standard deviation of log-ratios between blocks, for the median headline metric.
+        worst: The same for the noisiest headline metric.
+        source: The source of these figures, in words.
         dispersion: How far the metrics' deviations differ: the standard deviation of their
-            logarithms, without what is due to few blocks.
+            logarithms, without the part that comes from the small number of blocks.
     """
 
     spread: float
@@ -59,11 +59,11 @@ class Plans:
         blocks: The least and the most blocks.
         headlines: Headline metrics of one arm by kind, over all scenarios.
         margin: The practical margin.
-        precision: Asked of typical values.
-        tail_precision: Asked of tails.
+        precision: The relative half-width that is asked of typical values.
+        tail_precision: The relative half-width that is asked of tails.
         sequential: Whether the study is group-sequential.
         trimmed: Whether trimmed means are compared.
-        each: What of ``blocks`` each is.
+        each: The unit of ``blocks``.
     """
 
     blocks: tuple[int, int]
@@ -77,10 +77,10 @@ class Plans:
 
 
 def assumed_basis(boots: int = 1, why: str = "nothing was measured") -> Basis:
-    """Return what is assumed where nothing was measured.
+    """Return the variation that is assumed if nothing was measured.
 
     Args:
-        boots: Boots of the baseline in a block: two with its twin's.
+        boots: Boots of the baseline in a block: two if it has a twin, otherwise one.
         why: Why it is assumed, in words.
     """
     spread = ASSUMED_CV * math.sqrt(1 + 1 / boots)
@@ -89,13 +89,13 @@ def assumed_basis(boots: int = 1, why: str = "nothing was measured") -> Basis:
 
 
 def basis_of(run: RunData, source: str, each: Each = "block") -> Basis | None:
-    """Return how far boots differed in a run; None where too few blocks tell it.
+    """Estimate how far boots differed in a run; return None if it has too few blocks.
 
     Args:
         run: The run.
-        source: What it is, in words.
-        each: ``round``: of arms of different boots alone, and how far rounds of sessions differ;
-            ``block``: of the other arms.
+        source: A description of the run, in words.
+        each: ``round``: use only pairs of arms of different boots, compared by rounds of sessions.
+            ``block``: use only the other pairs.
     """
     settings = Settings.of([run])
     twins = set(settings.twins.values())
@@ -135,18 +135,18 @@ def basis_of(run: RunData, source: str, each: Each = "block") -> Basis | None:
 
 
 SAME_HOST = ("name", "machine", "cpu_model", "cpus", "memory_bytes")
-"""Facts by which a run's host is taken for this one; kernels come and go."""
+"""Facts that identify the computer of a run. The kernel is left out, because it changes."""
 
 
 def earlier_run(folders: Iterable[Path], study: str, host: Mapping[str, Any]) -> Path | None:
     """Return the newest folder that holds a run of this study on this computer.
 
-    Only the first line of each is read.
+    Only the first event of each run is read.
 
     Args:
-        folders: Where to look.
+        folders: The folders to look in.
         study: The study's name.
-        host: What identifies this computer.
+        host: Facts that identify this computer.
     """
     found: list[tuple[float, Path]] = []
     for folder in folders:
@@ -167,8 +167,8 @@ def describe_detectable(basis: Basis, plans: Plans, level: float = LEVEL) -> lis
     """Return one sentence for each count of blocks, with the differences that it can detect.
 
     Args:
-        basis: How far boots differ.
-        plans: What the study plans.
+        basis: The variation between boots.
+        plans: The parts of the study's plan that matter here.
         level: Familywise error of verdicts.
     """
     tests = max(1, sum(plans.headlines.values()))

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tare.analysis.data.rundata import RunData
 
 LEAST_OVERLAP = 0.9
-"""A smaller share of overlapping time is reported."""
+"""A smaller share of overlapping time is reported as a flag."""
 
 
 class Cells(NamedTuple):

@@ -355,7 +355,7 @@ def with_trimmed_means(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def sharing_a_slope(pairs: Sequence[Pair]) -> list[list[int]]:
-    """Return the pairs by index whose metrics share the slope of their positions."""
+    """Group the indices of pairs whose metrics share the slope of their positions."""
     groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for i, pair in enumerate(pairs):
         if pair.tested_by:
@@ -366,7 +366,7 @@ def sharing_a_slope(pairs: Sequence[Pair]) -> list[list[int]]:
 
 
 def cost_signs(pairs: Sequence[Pair]) -> NDArray[np.float64]:
-    """Return -1 for rates: a slower boot has greater durations and smaller rates."""
+    """Return -1 for metrics where more is better, else 1: a slower boot has smaller rates."""
     return np.array([-1.0 if pair.measured.better == "higher" else 1.0 for pair in pairs])
 
 
@@ -431,7 +431,10 @@ def outward(
 def _bootstraps(
     pairs: Sequence[Pair], confidence: float, seed: str
 ) -> dict[int, tuple[float, float]]:
-    """Return bootstrap ends by index, all typical pairs of one structure at once."""
+    """Return the ends of bootstrap intervals by index of the pair.
+
+    Typical pairs whose blocks have the same structure are resampled together.
+    """
     batches: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for i, pair in enumerate(pairs):
         if pair.typical and len(pair.blocks) >= 2:

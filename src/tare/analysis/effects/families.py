@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 
 
 class Tested(NamedTuple):
-    """A test's p by itself and over its family, and how many tests that holds."""
+    """The p-value of one test, the one adjusted over its family, and the family's size."""
 
     p: float | None
     adjusted: float | None
@@ -52,15 +52,15 @@ def tested(
     level: float,
     plan: LookPlan | None = None,
 ) -> tuple[Tested, ...]:
-    """Return the p-values of all pairs, in their order.
+    """Test all pairs and return their p-values, in the order of the pairs.
 
     Args:
         pairs: The pairs.
-        families: What each belongs to: pairs of one name are one family. A family is of one arm,
-            so that no arm's verdict depends on which others there are.
+        families: The name of each pair's family. A family belongs to one arm, so no arm's verdict
+            depends on which other arms there are.
         seed: Text that drawn patterns depend on.
-        level: Familywise error of what is declared: pairs of fewer blocks than can reach it are
-            tested by themselves, and in no family.
+        level: Familywise error rate of verdicts. Pairs with too few blocks to reach it are tested
+            by themselves, outside any family.
         plan: The looks of a group-sequential study; None: the blocks are tested once.
     """
     found = [UNTESTED] * len(pairs)
@@ -91,7 +91,7 @@ def _family(pairs: Sequence[Pair], seed: str, level: float, plan: LookPlan | Non
 def _flipped(
     pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, least: int, plan: LookPlan | None
 ) -> Adjusted:
-    """Test where a block is a pair of boots, which may change names."""
+    """Test pairs with two boots in each block; without a difference the boots may swap names."""
     column = {block: number for number, block in enumerate(blocks)}
     values = np.full((1, len(pairs), len(blocks)), np.nan)
     later = np.full_like(values, np.nan)
@@ -133,7 +133,7 @@ def _flipped(
 def _exchanged(
     pairs: Sequence[Pair], blocks: Sequence[BlockId], seed: int, least: int, plan: LookPlan | None
 ) -> Adjusted:
-    """Test where the baseline was booted twice in a block: three boots may change names."""
+    """Test pairs whose baseline has two boots in each block: all three boots may swap names."""
     column = {block: number for number, block in enumerate(blocks)}
     boots = np.full((3, len(pairs), len(blocks)), np.nan)
     places = np.full_like(boots, np.nan)
@@ -184,12 +184,12 @@ def _exchanged(
 def _without_slopes(
     pairs: Sequence[Pair], values: Floats, places: Floats
 ) -> tuple[Floats, Floats | None]:
-    """Return a family's values without the effect of places, and the places left to the test.
+    """Return a family's values without the effect of positions, and the positions left to test.
 
     Args:
         pairs: The family.
         values: Differences or boots, ``(sides, metrics, blocks)``.
-        places: Their places; NaN where these do not matter.
+        places: Their positions in the block; NaN if positions are not adjusted for.
     """
     freed, left = values.copy(), np.full_like(places, np.nan)
     for rows in sharing_a_slope(pairs):
@@ -200,12 +200,12 @@ def _without_slopes(
 
 
 def _moderated(pairs: Sequence[Pair]) -> list[bool]:
-    """Return whose variances are moderated: log-ratios, which have one unit, and no ranks."""
+    """Return for each pair whether its variance is moderated: only means of log-ratios are."""
     return [pair.typical and pair.scale == "ratio" for pair in pairs]
 
 
 def _trimmed(pairs: Sequence[Pair]) -> list[bool]:
-    """Return whose trimmed mean is tested."""
+    """Return for each pair whether its trimmed mean is tested."""
     return [pair.trimmed for pair in pairs]
 
 
@@ -214,17 +214,17 @@ def _known(p: float) -> float | None:
 
 
 def simultaneous(effect: Effect, tests: int) -> tuple[float, float] | None:
-    """Return the ends of an effect's interval that holds for so many effects at once (Bonferroni).
+    """Return the ends of an effect's interval that is simultaneous over several effects.
 
-    The greatest of several estimates is more than its own truth on average, so its own interval
-    covers that too seldom. The intervals of all of them together cover it.
+    The largest of several estimates exceeds its true value on average, so its own interval covers
+    the true value too seldom. Simultaneous intervals cover it (Bonferroni's correction).
 
     Args:
-        effect: The effect that is picked out of them, with an interval.
-        tests: How many there are.
+        effect: The selected effect, with an interval.
+        tests: The number of effects that it was selected from.
 
     Returns:
-        None where an order-statistic interval would take more blocks.
+        None without a bounded interval, or if an order-statistic interval would need more blocks.
     """
     interval = effect.interval
     if interval is None or interval.low <= 0 < effect.null or math.isinf(interval.high):
@@ -239,7 +239,7 @@ def simultaneous(effect: Effect, tests: int) -> tuple[float, float] | None:
         own = median_interval(values, interval.confidence)
         if found is None or own is None:
             return None
-        # By as much as the interval is wider already, for a clock's steps or dependent blocks.
+        # The interval may be widened for clock steps or dependent blocks: widen the move as well.
         moved = (found[0] - own[0], found[1] - own[1])
         return outer(low + effect.widened * moved[0]), outer(high + effect.widened * moved[1])
     degrees = effect.blocks - 1

@@ -1,4 +1,4 @@
-"""Flags: what a reader must know about a result, and which of it rules out *equivalent*."""
+"""Flags: facts that a reader must know about a result, and those that rule out *equivalent*."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class Known:
 def flags_of(
     pair: Pair, baselines: tuple[str, ...], known: Known, order: BlockOrder | None
 ) -> list[Flag]:
-    """Return what a reader must know about one effect.
+    """Return the flags of one effect.
 
     Args:
         pair: The pair.
-        baselines: The arms that are its baseline: one, or with its twin.
+        baselines: The arms that are its baseline: one arm, or that arm and its twin.
         known: The findings.
         order: The serial dependence of its blocks, if it was tested.
     """
@@ -201,7 +201,7 @@ def _counted(count: int, each: str) -> str:
 def robust_flags(pair: Pair, estimate: Estimate, interval: Interval | None) -> list[Flag]:
     """Return a flag if the mean of all boots and a robust estimate disagree.
 
-    If trimmed means are compared, the mean of all boots is held against them.
+    If trimmed means are compared, the mean of all boots is compared with the trimmed mean.
 
     Args:
         pair: The pair.

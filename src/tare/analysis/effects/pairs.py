@@ -23,10 +23,10 @@ class Rank:
     """The ranks that an arm can have in one metric; 1 is the best.
 
     An arm comes after the arms that were declared better than it, and before those that it was
-    declared better than. In between nothing decides. So its ranks are a range, and the ranges of
-    arms without a detected difference overlap. If no pair is wrongly declared, all true ranks are
-    within their ranges (Mogstad et al. 2024, Klein et al. 2020). The familywise level covers all
-    pairs together.
+    declared better than. The order of all others is open. So its ranks are a range, and the ranges
+    of arms without a detected difference overlap. If no pair is wrongly declared, all true ranks
+    are within their ranges (Mogstad et al. 2024, Klein et al. 2020). The familywise level covers
+    all pairs together.
 
     Args:
         key: The metric.
@@ -50,7 +50,7 @@ class AllPairs:
     Args:
         arms: The arms without twins, whose boots count as their arm's.
         effects: Each pair of arms and metric twice, with either arm as the baseline of the other.
-        ranks: Those of each metric that has a better direction.
+        ranks: The ranks of arms for each metric that has a better direction.
         tests: The number of tests in the family; each pair counts once.
         level: The familywise error rate.
         left_out: Why nothing was compared; empty if it was.

@@ -28,7 +28,7 @@ from tare.analysis.statistics.repeats import RepeatAdvice, choose_repeats
 from tare.study.planning.session_plan import THERE_AND_BACK
 
 Place = tuple[int, int]
-"""A block, and which of its repeats."""
+"""A block's number, and a repeat's number within the block."""
 LEAST_COST_S = 1e-3
 LEAST_BLOCKS = 8
 LEAST_ROUNDS = least_blocks(LEVEL)
@@ -74,7 +74,7 @@ def choose_blocks(
 
     Args:
         ratios: Log-ratios by block and repeat.
-        costs_s: The seconds that one more takes by itself: a cell, and a boot.
+        costs_s: The additional seconds for one more cell, and for one more boot.
         asked: The precision.
     """
     values = _whole_blocks(ratios)
@@ -95,7 +95,7 @@ def choose_rounds(
     Args:
         ratios: Log-ratios by block and repeat.
         rounds: The round of each block.
-        costs_s: The seconds that one more takes by itself: a cell, a boot, and a round's swaps.
+        costs_s: The additional seconds for one more cell, one more boot, and a round's swaps.
         asked: The precision.
     """
     values = _whole_rounds(ratios, rounds)
@@ -275,7 +275,7 @@ def _paired_log_ratios(pilot: RunData, baseline: str) -> Iterator[tuple[Key, dic
 
 
 def _swap_s(pilot: RunData, boot: str) -> float:
-    """Return the seconds in which the computer boots in one way, from the pilot's study."""
+    """Return the seconds that swapping to a boot takes, as the pilot's study states."""
     return float(pilot.study["sessions"]["boots"][boot]["takes"])
 
 

@@ -31,8 +31,8 @@ from tare.events.metric import Metric
 ResourceName = Literal[
     "cpu", "memory", "disk", "network", "latency", "latency-worst", "application", "work"
 ]
-"""A resource as reports sum it up. Tails and maxima of any resource are ``latency-worst``; ``work``
-is what declares no resource."""
+"""A resource as reports sum it up. Tails and maxima of any resource are ``latency-worst``. Metrics
+that declare no resource are ``work``."""
 ORDER: tuple[ResourceName, ...] = (
     "cpu",
     "memory",
@@ -49,22 +49,22 @@ Finding = Literal["slower", "faster", "same", "bounded", "undecided", "prelimina
 BOUND = 0.15
 """If a difference of more than this share is excluded, a resource counts as decided."""
 MOST_BLOCKS = 200
-"""More blocks than these are not worth recommending; less noise is."""
+"""The most additional blocks to recommend. If more are needed, less noise is the better advice."""
 
 
 @dataclass(frozen=True)
 class ResourceCost:
-    """What one arm costs in one resource, against its baseline.
+    """The cost of one arm in one resource, relative to its baseline.
 
     Args:
         resource: The resource.
         arm: The arm.
-        baseline: What it is compared with.
+        baseline: The arm that it is compared with.
         emulated: Whether the arm or the baseline is emulated.
         effects: The headline effects of the resource, all of them.
         averaged: How many of them the mean includes: those that are ratios.
         blocks: Blocks in which all averaged metrics have a value in both arms.
-        each: What each of ``blocks`` is.
+        each: The unit of ``blocks``.
         cost: Geometric mean of the costs: 1 is even, 2 is twice the cost; NaN without any ratio.
         interval: Its simultaneous interval, as costs; None with too few blocks.
         margin: The practical margin.
@@ -90,7 +90,7 @@ class ResourceCost:
 
     @property
     def finding(self) -> Finding:
-        """What the interval shows.
+        """The conclusion that the interval allows.
 
         - ``same``: the whole interval is within the margin.
         - ``slower``, ``faster``: the interval excludes "even".
@@ -127,9 +127,9 @@ class ResourceCost:
     def blocks_to_decide(self) -> int | None:
         """About how many more blocks are likely to decide an undecided resource.
 
-        So many exclude a difference of `BOUND` with a chance of 80 % if there is none. None if the
-        resource is not undecided, if something other than noise leaves it so, or if so many blocks
-        are needed that reducing the noise is the better advice.
+        With that many, a difference of `BOUND` is excluded with a probability of 80 % if there is
+        no difference. None if the resource is not undecided, if something other than noise leaves
+        it undecided, or if so many are needed that reducing the noise is the better advice.
         """
         ends = self.interval
         if self.finding != "undecided" or ends is None or self.doubt or self.flattered:
@@ -160,11 +160,11 @@ def resource_costs(
     Args:
         pairs: All pairs of arms and baselines.
         effects: Their effects, in the same order.
-        doubts: Why each effect must not be called equal; empty texts where nothing does.
+        doubts: Why each effect must not be called equal; empty if there is no reason.
         flattered: The verdicts of each that failed cells may have caused.
         settings: How to compare.
         seed: Text that all draws depend on.
-        shown_as: What workloads are called that did not measure what their name says.
+        shown_as: The names of workloads that did not measure what their own name says.
     """
     members: dict[tuple[str, ResourceName], list[int]] = {}
     for i, effect in enumerate(effects):
@@ -240,7 +240,7 @@ def _mean(resource: ResourceName, pairs: Sequence[Pair]) -> Pair | None:
         blocks=tuple(blocks),
         differences=tuple(np.mean(rows, axis=0).tolist()),
         later_by=tuple(np.mean(later, axis=0).tolist()) if len(later) == len(rows) else (),
-        # The steps of clocks hide the mean of what they hide of each metric.
+        # Clock steps hide as much of the mean as they hide of each metric on average.
         step=math.fsum(pair.hidden for pair in ratios) / len(ratios),
         twins=(),
         slope=0.0,
@@ -253,7 +253,7 @@ def _intervals(
 ) -> Iterator[tuple[float, Interval | None]]:
     """Yield estimate and simultaneous interval of each pair, as costs; None with few blocks."""
     steps = [pair.step for pair in pairs]
-    # A pair would look for the steps of its values, and a mean over metrics has none.
+    # A step needs a pair's own values, which a mean over metrics lacks: add the steps at the end.
     plain = [replace(pair, step=0.0) for pair in pairs]
     least = least_blocks(settings.level)
     enough = [pair for pair in plain if len(pair.blocks) >= least]

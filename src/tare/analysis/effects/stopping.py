@@ -1,12 +1,13 @@
-"""Whether one more block is worth its time: precision decides, or verdicts that allow for looks.
+"""Decide whether to start one more block, by precision or by verdicts that allow for all looks.
 
-What is asked of typical values no number of blocks reaches of maxima, so each kind has its own
-precision: typical values as asked, tails as asked of them or a quarter of that (`TAIL_FACTOR`),
-maxima none. An arm that gives no values any more keeps no run going.
+No number of blocks makes maxima as precise as typical values can be. So each kind of metric has its
+own target: typical values the asked precision, and maxima none. Tails have their own, or one that
+is `TAIL_FACTOR` times as wide. An arm without new values does not keep a run going.
 
-Stopping when an ordinary test turns significant makes false differences likely; stopping when the
-interval is narrow does not depend on the interval's position. Least blocks keep the width's
-estimate sane. A group-sequential study stops by its verdicts, whose tests allow for all looks.
+Stopping when an ordinary test turns significant makes false differences likely. Stopping when the
+interval is narrow does not depend on the interval's position. The least number of blocks keeps the
+estimate of the width reasonable. A group-sequential study stops by its verdicts, whose tests allow
+for all looks.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ from tare.units import format_percent
 Method = Literal["precision", "pilot", "stein"]
 
 TAIL_FACTOR = 4.0
-"""How many times less precisely than typical values tails are asked: an order-statistic interval of
-few boots spans their middle half, where a mean's spans a third of a standard deviation."""
+"""The factor by which the asked half-width of tails exceeds that of typical values. The
+order-statistic interval of few blocks spans their middle half; a mean's interval spans a third of a
+standard deviation."""
 ABSENT_BLOCKS = 3
-"""A pair without a value in so many of the newest blocks is given up."""
+"""A pair without a value in this many of the newest blocks no longer counts for stopping."""
 
 
 LEAST_LOOKED_AT = 8
@@ -47,7 +49,7 @@ Six blocks are sometimes alike by chance, and the run would stop exactly then.""
 
 
 class StoppingValue(NamedTuple):
-    """One observation, as far as stopping looks at it.
+    """One observation, with the fields that the stopping rule uses.
 
     Args:
         block: The block.
@@ -70,8 +72,8 @@ class Decision(NamedTuple):
     Args:
         continues: Whether to start another block.
         reason: One clause, e.g. ``tick duration of qemu-pv is known to ± 7.1 %, asked are 5 %``.
-        half_width: The widest relative half-width among what is asked, for its kind; None if
-            unknown. That of a tail counts a quarter.
+        half_width: The widest relative half-width of all metrics with a target; None if unknown.
+            A tail's is first scaled to the target of typical values.
     """
 
     continues: bool
@@ -119,12 +121,13 @@ def decide(
         least: Least number of blocks.
         most: Most number of blocks.
         precision: Asked relative half-width of every headline ratio's interval, e.g. 0.05.
-        tail_precision: The same of tails; `TAIL_FACTOR` times as much when None.
+        tail_precision: The same for tails; None: `TAIL_FACTOR` times ``precision``.
         confidence: Confidence level of those intervals.
         own_baselines: The baseline on its own host, for each arm on another than ``baseline``'s.
         twins: The twin of each baseline that has one: its boots count as the baseline's.
-        method: How often precision is looked at: after each block; when a pilot says that it will
-            do (Kalibera & Jones 2013); or when the least blocks say so, once (Stein 1945).
+        method: When precision is checked. ``precision``: after each block. ``pilot``: when an
+            estimate from the blocks so far predicts that it is reached (Kalibera & Jones 2013).
+            ``stein``: once, after the least blocks, which set the number (Stein 1945).
         trimmed: Whether trimmed means are compared.
 
     Returns:
@@ -169,10 +172,11 @@ def decide(
 
 
 class PrecisionTarget(NamedTuple):
-    """What is asked of a run's precision, as `decide` takes it.
+    """The target for a run's precision, with the arguments of `decide`.
 
-    ``tail_share`` is by how much a tail's half-width counts less than that of a typical value,
-    ``twins`` are of the baselines that have one, and ``trimmed`` is whether means are trimmed.
+    ``tail_share`` is the factor by which a tail's half-width counts less than that of a typical
+    value. ``twins`` has the twin of each baseline with one, and ``trimmed`` is true if trimmed
+    means are compared.
     """
 
     baseline: str
@@ -196,16 +200,16 @@ def blocks_wanted(
     *,
     once: bool,
 ) -> int:
-    """Return how many blocks are enough, estimated in rounds: each round's blocks set the next.
+    """Estimate how many blocks are enough, in rounds: each round's blocks set the next number.
 
     It is calculated from all values each time, so that a resumed run decides like any other run.
 
     Args:
         values: Headline observations so far.
         asked: What is asked.
-        least: Least blocks, which are looked at first.
-        blocks_done: How many there are; more than these are not looked at.
-        once: Whether the least blocks alone say it (Stein's two stages).
+        least: The least number of blocks, from which the first estimate is made.
+        blocks_done: The number of blocks so far; later ones are not needed for the decision.
+        once: Whether only the least blocks determine the number (Stein's two stages).
     """
     numbers = sorted({value.block for value in values})
     looked_at = least
@@ -222,7 +226,10 @@ def blocks_wanted(
 
 
 def _reached(width: float, blocks: int, asked: PrecisionTarget, *, once: bool) -> int:
-    """Return how many blocks make a half-width so small; with Stein's t, or that of all blocks."""
+    """Return the number of blocks that narrows a half-width to the asked precision.
+
+    If ``once``, the t quantile is that of the first blocks (Stein); otherwise that of all blocks.
+    """
     if math.isinf(width):
         return blocks + 1
     shrink = math.log1p(asked.precision) / math.log1p(width)
@@ -333,7 +340,7 @@ def _is_decided(effect: Effect, asked: PrecisionTarget) -> bool:
 def _half_width(
     arm: list[list[float]], baseline: list[list[float]], asked: PrecisionTarget, kind: Kind
 ) -> float | None:
-    """Return how precisely one effect is known, on the scale of what is asked of typical values."""
+    """Return the relative half-width of one effect, scaled to the target of typical values."""
     share, confidence = 1.0 if kind == "typical" else asked.tail_share, asked.confidence
     if min(value for block in (*arm, *baseline) for value in block) > 0:
         ratios = [_mean_log(a) - _mean_log(b) for a, b in zip(arm, baseline, strict=True)]

@@ -17,7 +17,7 @@ from tare.analysis.statistics.tails import median_interval
 
 
 def lost_alone(pair: Pair, baselines: Sequence[str], lost: LostCells) -> dict[VerdictWord, str]:
-    """Return in words the cells that failed on one side only, by how that makes the arm look.
+    """Describe the cells that failed in one arm only, by the verdict that their loss favours.
 
     Args:
         pair: The pair.

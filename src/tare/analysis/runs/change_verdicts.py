@@ -1,8 +1,8 @@
-"""Verdicts on how effects changed from one run to another, valid for all of a page together.
+"""Verdicts on changes of effects from one run to another, valid for all of a page together.
 
 Every change of one arm's headline effects is in one family: an unchanged arm is declared worse or
 better anywhere in at most 5 % of comparisons (Bonferroni over intervals). Choosing another baseline
-after seeing the results amounts to looking at all of them: they are one family then.
+after seeing the results amounts to looking at all baselines, so their changes are then one family.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tare.analysis.statistics.shares import exact_share
 
 @dataclass(frozen=True)
 class JudgedChange:
-    """One change, judged.
+    """One change with its verdict.
 
     Args:
-        change: The change, with an interval by itself.
+        change: The change, with an interval that is not corrected for other changes.
         baseline: The arm that both effects are against.
         verdict: The verdict on the second run against the first, as for effects.
         reason: Why its interval alone does not decide the verdict; empty if it does.
@@ -42,14 +42,14 @@ class JudgedChange:
 
     @property
     def not_excluded(self) -> float | None:
-        """The greatest cost that the interval does not exclude; 0 where it excludes any."""
+        """The greatest cost that the interval does not exclude; 0 if it excludes every cost."""
         return None if self.cost is None else max(0.0, self.cost[2] - 1)
 
     @property
     def difference_not_excluded(self) -> float | None:
-        """The same where differences are compared, in the metric's unit; None of ratios.
+        """The greatest worsening that is not excluded, in the metric's unit; None for ratios.
 
-        Infinite if the value was 0 in every boot of both runs, which bounds nothing.
+        Infinite if the value was 0 in every boot of both runs, because that bounds nothing.
         """
         one = self.change
         if one.ratio:
@@ -61,7 +61,7 @@ class JudgedChange:
 
     @property
     def cost(self) -> tuple[float, float, float] | None:
-        """The change as a factor, more being worse, and its ends; None of differences."""
+        """The change as a factor of cost (above 1 is worse), and its ends; None for differences."""
         one = self.change
         if not one.ratio or one.change <= 0:
             return None
@@ -78,7 +78,7 @@ def changed(
 
     Args:
         before: The first run's comparisons by baseline.
-        after: The second's, by the same.
+        after: The second run's comparisons by baseline.
         chosen: The baseline that was chosen beforehand.
 
     Returns:
@@ -107,14 +107,14 @@ def changed(
 
 
 def _margin(before: Comparison, change: Change) -> float:
-    """Return the practical margin of a change: a share, or on a difference scale its unit's."""
+    """Return a change's practical margin: relative, or for differences in the metric's unit."""
     settings = replace(Settings.of(before.runs), margin=before.margin)
     scale: Scale = "ratio" if change.ratio else "difference"
     return settings.margin_of(change.key, scale, change.value)
 
 
 def _judged(change: Change, wide: Change, margin: float) -> tuple[VerdictWord, str]:
-    """Return the verdict, and the reason against the one of the interval alone."""
+    """Return the verdict, and why the interval alone does not decide it; empty if it does."""
     even = 1.0 if change.ratio else 0.0
     low_even, high_even = (1 / (1 + margin), 1 + margin) if change.ratio else (-margin, margin)
     if min(change.before.blocks, change.after.blocks) < least_blocks(LEVEL):
@@ -126,7 +126,7 @@ def _judged(change: Change, wide: Change, margin: float) -> tuple[VerdictWord, s
         if change.flattered:
             return "inconclusive", change.flattered
         return ("worse" if change.looks_worse else "better"), ""
-    # What was 0 in every boot of both runs has no margin, and nothing bounds it.
+    # A value of 0 in every boot of both runs has no margin, and nothing bounds it.
     if margin > 0 and low_even <= change.low and change.high <= high_even:
         reason = next(
             (
@@ -142,7 +142,7 @@ def _judged(change: Change, wide: Change, margin: float) -> tuple[VerdictWord, s
 
 
 def _rare_events(change: Change, margin: float) -> str:
-    """Return that too many blocks of either run may be beyond the margin; empty for all else.
+    """Describe a run with too many blocks that may be beyond the margin; empty if there is none.
 
     The interval of a mean does not reflect rare events; verdicts within a run check for them too.
     """

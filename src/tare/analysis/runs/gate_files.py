@@ -17,7 +17,7 @@ _FLOOR = "write a floor as a number in the metric's unit, as `1 %`, or as a list
 
 
 class Floor(NamedTuple):
-    """What never matters: in the metric's unit, and as a share of the arm's value."""
+    """A change that never matters: in the metric's unit, and as a share of the arm's value."""
 
     floor: float = 0.0
     share: float = 0.0
@@ -26,14 +26,14 @@ class Floor(NamedTuple):
 def read_gates(path: Path) -> tuple[Gate, ...]:
     """Return the gates of a YAML file.
 
-    It holds a list of texts or of ``{gate: TEXT, floor: FLOOR}``, or such a list as ``gates``
-    together with ``floors`` by metric, which apply to gates without a floor of their own.
+    The file holds a list of texts or of ``{gate: TEXT, floor: FLOOR}``. Or it holds such a list as
+    ``gates`` and ``floors`` by metric, which apply to gates without a floor of their own.
 
     Args:
         path: The file.
 
     Raises:
-        InputError: It cannot be read, or an entry is not a gate; names the entry.
+        InputError: It cannot be read, or an entry is not a gate; the message names the entry.
     """
     try:
         given = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -51,7 +51,7 @@ def read_gates(path: Path) -> tuple[Gate, ...]:
 
 
 def _reason(error: Exception) -> str:
-    """Return where in a file, if that is known, and why it cannot be read."""
+    """Return the position in a file, if it is known, and why the file cannot be read."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         return f":{mark.line + 1}:{mark.column + 1}: {error.problem}"
@@ -59,15 +59,15 @@ def _reason(error: Exception) -> str:
 
 
 def with_floors(gates: Sequence[Gate], texts: Sequence[str]) -> tuple[Gate, ...]:
-    """Return gates with the floors of a command line; those of a file's entry go first.
+    """Return gates with the floors of a command line; a floor in a file's entry has precedence.
 
     Args:
         gates: All gates of a call.
-        texts: ``METRIC=FLOOR`` each: a number in the metric's unit, or a share such as ``1 %``. Two
-            of one metric, one of each kind, count both.
+        texts: ``METRIC=FLOOR`` each: a number in the metric's unit, or a share such as ``1 %``. A
+            metric may have one of each kind; both count.
 
     Raises:
-        InputError: One says no floor, or is about no gate's metric.
+        InputError: A text is not a floor, or no gate is about its metric.
     """
     floors: dict[str, Floor] = {}
     for text in texts:

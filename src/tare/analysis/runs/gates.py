@@ -34,7 +34,7 @@ from tare.study.reading.checking import closest
 from tare.units import DURATION_UNITS
 
 ERROR = 0.05
-"""The rate at which any gate of a call may fail, or hold, against the truth."""
+"""The rate at which any gate of a call may wrongly fail, or wrongly hold."""
 
 WITHIN = "runs of one set-up may differ by as much: more runs would decide, more blocks would not"
 """The reason why a gate is open although the two runs alone would decide it."""
@@ -59,12 +59,12 @@ _FACTORS = (
     }
     | {"/s": ("1/s", 1.0)}
 )
-"""Units of limits: the metric's unit, and what one of it is; ``/s`` as reports write rates."""
+"""Units of limits, each with the metric's unit and the factor to it; ``/s`` is for rates."""
 
 
 @dataclass(frozen=True)
 class Gate:
-    """One limit.
+    """One limit on a change or on a value.
 
     Args:
         text: The text of the gate.
@@ -72,8 +72,8 @@ class Gate:
         metric: The metric.
         below: Whether the change must stay below the limit, or above it.
         limit: Relative, 0.05 is +5 %; or in ``unit``.
-        arm: The arm; empty: each.
-        scenario: The scenario; empty: each.
+        arm: The arm; empty: every arm.
+        scenario: The scenario; empty: every scenario.
         floor: A change of the arm's value, in its unit, that never matters.
         share: A relative change that never matters; the greater of both counts.
         unit: SI unit of an absolute limit; empty: relative.
@@ -114,7 +114,7 @@ class Checked:
         value: The interval of the value in the metric's unit, if the gate limits the value itself.
         at: The value.
         reason: Why it is open although its interval alone would decide; empty: no other reason.
-        by_floor: Whether the limit is that of a floor, which is farther than the gate's own.
+        by_floor: Whether the limit is that of a floor, which is wider than the gate's own.
         runs: The variation between runs that the interval includes, as the end of a sentence; empty
             if time counts instructions, because such runs do not differ by themselves.
     """
@@ -203,8 +203,8 @@ def check(
         before: The first run.
         after: The second.
         gates: The gates.
-        accept_unfit: Whether to decide gates although a host was not fit for measuring. Without
-            it they are all open then, with the reason.
+        accept_unfit: Whether to decide gates although a host was not fit for measuring. Otherwise
+            all gates are then open, with the reason.
         variation: How far runs of one set-up differ; by default an assumed share.
 
     Raises:
@@ -289,7 +289,7 @@ def _checked(gate: Gate, change: Change, variation: RunVariation | None) -> Chec
     Args:
         gate: The gate.
         change: The change between the two runs.
-        variation: How far runs of one set-up differ; None: not by themselves.
+        variation: How far runs of one set-up differ; None: they do not differ by themselves.
     """
     checked = _judge_by_interval(gate, change)
     if variation is not None:
@@ -304,7 +304,7 @@ def _checked(gate: Gate, change: Change, variation: RunVariation | None) -> Chec
 
 
 def _doubt(checked: Checked) -> str:
-    """Return why its interval does not decide, or must not.
+    """Return why the interval does not decide, or must not; empty if it decides.
 
     A gate does not hold if failed cells may have been the slow ones, if an arm has slow boots, or
     if blocks are correlated. It does not fail if the change may come from lost cells: the arm's in

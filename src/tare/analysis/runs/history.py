@@ -26,11 +26,11 @@ class EffectTurn:
     Args:
         before: Identity of the last run before it.
         after: Identity of the first run after it.
-        earliest: Identity of the first run after it, if it was as early as the runs allow.
-        latest: The same if it was as late: the change is between both with `History.confidence`.
+        earliest: Identity of the earliest run that may be the first one after it.
+        latest: Identity of the latest such run, both with the confidence `History.confidence`.
         started_at: When the run ``after`` began, in seconds since the epoch.
         change: Ratio of the costs (geometric mean of runs) after and before, until the next one.
-        low: Lower end of its interval, runs being the unit.
+        low: Lower end of its interval, with runs as the unit.
         high: Upper end.
         p: The probability that chance makes any effect of the arm change so much.
     """
@@ -54,10 +54,10 @@ class EffectSeries(OfMetric):
         key: What was measured.
         metric: The metric.
         arm: The arm.
-        emulated: Whether any run's effect is marked so.
+        emulated: Whether any run's effect is marked as emulated.
         runs: Identities of the runs, in order of time.
         effects: The cost against the baseline in each run: the ratio, inverted if more is better.
-        turns: Its changes.
+        turns: The changes of this effect.
     """
 
     key: Key
@@ -92,12 +92,12 @@ class History:
 
 
 def history(comparisons: Sequence[Comparison], level: float = LEVEL) -> History:
-    """Return the changes of headline effects over runs; those of one arm are one family.
+    """Find the changes of headline effects over runs; the effects of one arm are one family.
 
     Only effects are used, never raw values of different runs.
 
     Args:
-        comparisons: One of each run, in any order.
+        comparisons: One comparison for each run, in any order.
         level: Familywise error rate of each arm.
 
     Raises:

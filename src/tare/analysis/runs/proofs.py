@@ -65,14 +65,15 @@ EXPLANATIONS: tuple[tuple[str, str], ...] = (
 """Paths in the proof (shell patterns) and how a difference there could explain a result."""
 
 UNALIKE = frozenset({"network.address"})
-"""What no two machines share, and no difference between arms."""
+"""Paths that differ between any two machines, and so are no difference between arms."""
 
 PLACED = frozenset({"confinement.cpus_allowed", "topology.usable", "placement.cpus"})
-"""What follows the CPUs that Tare chose for a machine, which may differ in each block."""
+"""Paths that depend on the CPUs that Tare chose for a machine, which may differ in each block."""
 
 SIZES = frozenset({"memory.total"})
 SAME_SIZE = 0.01
-"""By how much a machine's size differs from boot to boot: a kernel reserves more or less of it."""
+"""The share by which a machine's size may differ: at each boot the kernel reserves a little more or
+less memory."""
 
 _WORD_LISTS = ("cpu.flags", "cpu.bugs")
 
@@ -87,17 +88,17 @@ def proof_differences(
     arms: Sequence[str],
     own_baselines: Mapping[str, str] | None = None,
 ) -> tuple[ProofDifference, ...]:
-    """Return how each arm's environment differs from the baseline's, block by block.
+    """Return the differences of each arm's environment from the baseline's, block by block.
 
-    Machines are compared with those of the same block and scenario. Where two arms share none, as
-    in a study in sessions, all machines of one are compared with all of the other.
+    Machines are compared with those of the same block and scenario. If two arms share none, as in a
+    study in sessions, all machines of one are compared with all of the other.
 
     Args:
         machines: All machines; those of a role other than ``subject`` or without proof are
             left out.
         baseline: The baseline arm.
         arms: The arms to compare with it.
-        own_baselines: The baseline that an arm is compared with, where it is another one.
+        own_baselines: The baseline of each arm that is compared with another one.
 
     Returns:
         Differences in order of arms; within an arm those that could explain a result first,
@@ -114,13 +115,13 @@ def proof_differences(
 
 
 def environment_changes(runs: Iterable[RunData]) -> tuple[EnvironmentChange, ...]:
-    """Return what changed within arms from one block to a later one, in any run.
+    """Return the changes within arms from one block to a later one, in any run.
 
     Blocks that another host measured are compared with that host's own.
 
     Returns:
-        Arms that changed alike are together; what could explain a result comes first, then what
-        changed first.
+        Arms with the same change are one entry. Changes that could explain a result come first,
+        in the order of `EXPLANATIONS`, and earlier changes before later ones.
     """
     alike: dict[tuple[str, tuple[tuple[int, str, str], ...]], dict[str, None]] = {}
     for run in runs:
@@ -151,7 +152,7 @@ def change_sentences(changes: Sequence[EnvironmentChange], most: int = 4) -> tup
 
     Args:
         changes: All changes.
-        most: How many to describe; the rest is counted.
+        most: The most changes to describe; the others are counted.
     """
     explaining = [each for each in changes if each.explains]
     sentences = [
@@ -253,7 +254,7 @@ def _values(path: str, *proofs: Sequence[Proof]) -> Counter[str]:
 
 
 def _is_disjoint(path: str, one: Sequence[Proof], other: Sequence[Proof]) -> bool:
-    """Return whether no machine of one side has a value that one of the other has."""
+    """Return whether no machine of one side has the same value as one of the other."""
     ours, theirs = _values(path, one), _values(path, other)
     return not any(_is_same_value(path, first, second) for first in ours for second in theirs)
 
@@ -269,12 +270,12 @@ def _is_same_value(path: str, one: str, other: str) -> bool:
 
 
 def _balanced(path: str, base: Proofs, other: Proofs) -> bool:
-    """Return whether both arms had each value equally often, as where they swap their CPUs."""
+    """Return whether both arms had each value equally often, such as when they swap their CPUs."""
     return _values(path, *base.values()) == _values(path, *other.values())
 
 
 def _steps(proofs: Proofs, without: Set[str]) -> dict[str, tuple[tuple[int, str, str], ...]]:
-    """Return by path at which blocks an arm's environment changed, from what and to what."""
+    """Return the changes of an arm's environment by path: block, former value and new value."""
     found: dict[str, set[tuple[int, str, str]]] = {}
     for scenario in dict.fromkeys(scenario for _, scenario in proofs):
         in_order = [proofs[where] for where in sorted(proofs) if where[1] == scenario]
@@ -290,7 +291,7 @@ def _steps(proofs: Proofs, without: Set[str]) -> dict[str, tuple[tuple[int, str,
 
 
 def _blocks_text(apart: Sequence[int], blocks: Sequence[int]) -> str:
-    """Return in which blocks two arms differed; empty where in all that they share."""
+    """Describe the blocks in which two arms differed; empty if they differed in all shared ones."""
     if len(apart) == len(blocks):
         return ""
     first = blocks.index(apart[0])

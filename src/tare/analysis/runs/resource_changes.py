@@ -29,7 +29,7 @@ from tare.analysis.statistics.meta_analysis import Shift, mean_shift
 
 @dataclass(frozen=True)
 class ResourceChange:
-    """How one arm's cost in one resource changed.
+    """The change of one arm's cost in one resource.
 
     Args:
         cost: The change as a cost: the cost in the second run divided by that in the first, with
@@ -50,10 +50,10 @@ def resource_changes(
     """Return the change of every arm in every resource, in the order of arms and resources.
 
     Args:
-        found: Changes against one baseline, judged.
-        confidence: With which all intervals together cover all true changes.
+        found: Changes against one baseline, with verdicts.
+        confidence: The confidence at which all intervals together cover all true changes.
         margin: The practical margin, as a share.
-        shown_as: What workloads are called that did not measure what their name says.
+        shown_as: The names of workloads that did not measure what their own name says.
     """
     members: dict[tuple[str, ResourceName], list[JudgedChange]] = {}
     for one in found:

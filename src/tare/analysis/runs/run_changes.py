@@ -29,7 +29,7 @@ from tare.analysis.statistics.trimmed import error_of_trimmed
 from tare.errors import InputError
 
 SPOILS = frozenset({"failures", "baseline-failures", "serial", "slow-boots", "together"})
-"""Flags of an effect that rule out that its change is declared none."""
+"""Flags of an effect that prevent the verdict that it did not change."""
 
 
 def two_runs_caveat(before: Comparison, after: Comparison) -> str:
@@ -93,15 +93,15 @@ class Change:
 
     @property
     def looks_worse(self) -> bool:
-        """Whether it is for the worse; False if no direction is better."""
+        """Whether the change is for the worse; if no direction is better, whether it is a rise."""
         return (self.change > (1.0 if self.ratio else 0.0)) == (self.before.better != "higher")
 
     @property
     def flattered(self) -> str:
-        """Return in words which lost cells may have caused the change; empty if none were lost.
+        """The lost cells that may have caused the change, in words; empty if there are none.
 
         Slow cells may be the ones that fail. A change looks worse than it is if the arm lost some
-        before, or its baseline after, and better in the opposite case.
+        in the first run, or its baseline in the second. In the opposite case it looks better.
         """
         first, second = ("failures", "baseline-failures")
         if not self.looks_worse:
@@ -134,7 +134,7 @@ class Pooled:
 
 
 def effects_alone(comparison: Comparison) -> Comparison:
-    """Return a run's effects alone, without cells and arms' values, for very many runs."""
+    """Return a comparison reduced to its effects, to save memory with very many runs."""
     runs = tuple(
         replace(run, cells=(), counted=(), series=(), machines=()) for run in comparison.runs
     )
@@ -218,7 +218,7 @@ def _ratio(logarithm: float) -> float:
 
 
 def hidden_by_clock(effect: Effect, ratio: bool, *, counted: bool = False) -> float:
-    """Return how far an effect's end may be off because of the steps of a clock.
+    """Return how far each end of an effect's interval may be off because of a clock's steps.
 
     Args:
         effect: The effect.
@@ -288,7 +288,7 @@ def require_same_baseline(comparisons: Sequence[Comparison]) -> None:
     """Check that effects of these runs are against the same arm.
 
     Raises:
-        InputError: They are not.
+        InputError: Their baselines differ.
     """
     baselines = sorted({comparison.baseline for comparison in comparisons})
     if len(baselines) > 1:

@@ -15,7 +15,7 @@ from tare.events.stream import canonical_json
 NOT_SET = "(not set)"
 NONE = "(none)"
 _CONFINED = ("cpus", "memory")
-"""What of a machine's placement is a setting; the rest names what was made for one boot."""
+"""The parts of a machine's placement that are settings; all others are specific to one boot."""
 
 
 _WORDS = frozenset({"study", "title", "description", "folder", "left_out"})
@@ -27,7 +27,7 @@ class RunDifference(NamedTuple):
 
     Args:
         where: ``command line``, ``study``, ``host``, ``version``, or an arm.
-        what: What it is, as a dotted path.
+        what: The dotted path of the value that differs.
         before: Its value in the first run.
         after: Its value in the second.
         why: How it could explain a change; empty if that is not known.
@@ -40,12 +40,12 @@ class RunDifference(NamedTuple):
     why: str = ""
 
     def __str__(self) -> str:
-        """Return it in one line."""
+        """Return the difference in one line."""
         return f"{self.where} {self.what}: {self.before} → {self.after}"
 
 
 def study_differences(before: RunData, after: RunData) -> tuple[RunDifference, ...]:
-    """Return how what was measured differs: options of the command line, then settings.
+    """Return the differences of what was measured: the command line's options, then settings.
 
     Titles, descriptions and summaries are not compared: they change no measurement. An arm that
     only one run has is one difference, named by its platform, and comes last.
@@ -63,7 +63,7 @@ def study_differences(before: RunData, after: RunData) -> tuple[RunDifference, .
 
 
 def settings_sha256(run: RunData) -> str:
-    """Return a digest of all settings that a run was made with.
+    """Return a digest of all settings of a run.
 
     Unlike the digest of the study's file it covers the command line's options and the hosts file,
     and is the same for files that differ only in comments, titles or the order of keys.
@@ -72,7 +72,7 @@ def settings_sha256(run: RunData) -> str:
 
 
 def _settings(study: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stored study without what changes no measurement."""
+    """Return a stored study without the parts that change no measurement."""
     settings = {key: value for key, value in study.items() if key not in _WORDS}
     scenarios = settings.get("scenarios")
     if isinstance(scenarios, Mapping):
@@ -85,7 +85,7 @@ def _settings(study: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def environment_differences(before: RunData, after: RunData) -> tuple[RunDifference, ...]:
-    """Return how hosts, versions, platforms, images and machines differ, in this order.
+    """Return the differences of hosts, versions, platforms, images and machines, in this order.
 
     Arms that only one run has are left out: the difference of the studies names them.
     """
@@ -104,9 +104,9 @@ def environment_differences(before: RunData, after: RunData) -> tuple[RunDiffere
 
 
 def machine_differences(before: RunData, after: RunData, arm: str) -> tuple[RunDifference, ...]:
-    """Return how an arm's machines differ between runs, block by block.
+    """Return the differences of an arm's machines between runs, block by block.
 
-    What could explain a change comes first.
+    Those that could explain a change come first.
     """
     machines = [
         replace(machine, arm=when, proof=_with_placement(machine))
@@ -156,6 +156,6 @@ def _differences(
     before, after = flatten(one), flatten(other)
     for path in dict.fromkeys([*before, *after]):
         values = before.get(path, ""), after.get(path, "")
-        # An option that one version of Tare does not know yet is as good as one that is not set.
+        # An option that one version of Tare does not know counts as one that is not set.
         if values[0] != values[1]:
             yield RunDifference(where, path, *(value or NOT_SET for value in values))

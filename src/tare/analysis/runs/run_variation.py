@@ -22,9 +22,9 @@ from tare.analysis.statistics.maxt import least_blocks
 from tare.errors import InputError
 
 USUAL = 0.01
-"""Standard deviation of effects, and of values, between runs of one set-up where none is known."""
+"""The standard deviation of effects and values between runs that is assumed if none is known."""
 LEAST_RUNS = 4
-"""Fewest runs of one set-up whose variation is estimated: of fewer, an interval is too wide."""
+"""The least runs of one set-up to estimate variation from; with fewer, an interval is too wide."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class RepeatedEffect:
 
     Args:
         effects: Its estimate in each run: the logarithm of a ratio, or a difference.
-        values: The logarithm of the arm's own value in each run; NaN where it is 0 or below.
+        values: The logarithm of the arm's own value in each run; NaN if it is 0 or below.
         ratio: Whether all estimates are ratios.
         blocks: The most blocks of any of these runs.
     """
@@ -46,12 +46,12 @@ class RepeatedEffect:
 
 @dataclass(frozen=True)
 class RunVariation:
-    """How far runs of one set-up are taken to differ.
+    """The variation between runs of one set-up.
 
     Args:
-        share: The assumed standard deviation, as a share, where none was measured; 0: none.
+        share: The standard deviation, as a share, that is assumed if none was measured; 0: none.
         asked: Whether the caller chose that share.
-        repeats: What was measured, by key and arm.
+        repeats: The repeated effects that were measured, by key and arm.
         source: Where the repeated runs are from, in words.
     """
 
@@ -61,13 +61,13 @@ class RunVariation:
     source: str = ""
 
     def known(self, change: Change) -> RepeatedEffect | None:
-        """Return the repeated runs of a change's effect; None where they are too few."""
+        """Return the repeated runs of a change's effect; None if there are too few."""
         found = self.repeats.get((change.key, change.arm))
         usable = found is not None and len(found.effects) >= LEAST_RUNS
         return found if usable and found is not None and found.ratio == change.ratio else None
 
     def describe(self, change: Change) -> str:
-        """Return what a change's interval includes, as the end of a sentence."""
+        """Describe what a change's interval includes, as the end of a sentence."""
         known = self.known(change)
         if known is not None:
             runs = len(known.effects)
@@ -85,14 +85,14 @@ class RunVariation:
 
 
 ASSUMED = RunVariation()
-"""Where nothing is known of the variation between runs."""
+"""The variation to use if nothing is known of it."""
 
 
 def share_of(text: str) -> float:
-    """Return the share that a text such as ``0.5 %`` means.
+    """Parse a share such as ``0.5 %``.
 
     Raises:
-        InputError: It is not a share.
+        InputError: The text is not a share.
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
     if found is None:
@@ -104,7 +104,7 @@ def repeated_runs(comparisons: Sequence[Comparison], source: str) -> RunVariatio
     """Return the variation between several runs of one set-up.
 
     Args:
-        comparisons: One of each run, of the same host.
+        comparisons: One comparison for each run, of the same host.
         source: Where they are from, in words.
 
     Raises:
@@ -140,10 +140,10 @@ def with_variation(change: Change, variation: RunVariation) -> Change:
     """Return a change whose interval includes the variation between runs.
 
     With a measured variation, the half-width is at least Student's for the difference of two runs,
-    of the standard deviation over the repeated runs. That deviation includes what their blocks
-    differ by, so it is exact for runs of equal blocks, and wider where the two runs have fewer. An
-    assumed variation is added to the variance of the change. Where time counts instructions, runs
-    do not differ by themselves.
+    from the standard deviation over the repeated runs. That deviation includes the variation of
+    their blocks. So it is exact for runs with equally many blocks, and is increased if the two runs
+    have fewer. An assumed variation is added to the variance of the change. If time counts
+    instructions, runs do not differ by themselves.
 
     Args:
         change: The change.
@@ -176,7 +176,7 @@ def value_with_variation(
     Args:
         at: The value.
         interval: Its interval within that run.
-        change: The change that it is about.
+        change: The change of the same effect.
         variation: How far runs of one set-up differ.
     """
     if math.isinf(interval.high) or math.isinf(interval.low):
@@ -200,10 +200,10 @@ def _half_width(
     """Return Student's half-width for one run, or for the difference of two.
 
     Args:
-        values: One of each repeated run.
-        runs: How many runs' variances add up.
+        values: One value of each repeated run.
+        runs: The number of runs whose variances add up.
         blocks: The most blocks of a repeated run.
-        fewest: Blocks of the runs that are compared.
+        fewest: The least blocks of the runs that are compared.
         confidence: Nominal coverage.
     """
     variance = runs * deviation(values) ** 2 * max(1.0, blocks / fewest)

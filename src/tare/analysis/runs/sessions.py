@@ -76,7 +76,7 @@ def session_blocks(runs: Sequence[RunData], pooled: Mapping[str, tuple[str, str]
 
     Args:
         runs: The runs.
-        pooled: A baseline and its twin, of one boot, by the name of both together.
+        pooled: Each baseline and its twin, which share a boot, by their joint name.
     """
     boots: dict[str, str] = {}
     rounds: dict[BlockId, BlockId] = {}
@@ -91,7 +91,7 @@ def session_blocks(runs: Sequence[RunData], pooled: Mapping[str, tuple[str, str]
 
 
 def independent_rounds(sessions: Sequence[SessionResult]) -> dict[int, int]:
-    """Return for each round the first of those that it is not independent of.
+    """Return for each round the first of the rounds that count as one with it.
 
     If the computer was not booted between two sessions, they are one, and so are their rounds: both
     have the same boot's condition.

@@ -28,7 +28,7 @@ class OverHosts:
     """One effect, host by host and over hosts.
 
     Args:
-        effect: Over all blocks.
+        effect: The effect over all blocks.
         ratios: The geometric mean of each host's blocks, by the host's name.
         together: The mean over a population of such hosts, in logarithms.
         share: The part of a block's variance that is between hosts, 0 to 1.
@@ -93,7 +93,7 @@ def share_between(samples: Sequence[Sequence[float]]) -> float:
 
 
 def _within(samples: Sequence[Sequence[float]]) -> float:
-    """Return the variance of a host's blocks about their mean, pooled over hosts."""
+    """Return the variance of values about the mean of their group, pooled over groups."""
     degrees = sum(len(values) - 1 for values in samples)
     squares = (deviation(values) ** 2 * (len(values) - 1) for values in samples)
     return math.fsum(squares) / degrees
@@ -104,7 +104,7 @@ class OverSessions:
     """One effect between arms of different boots.
 
     Args:
-        effect: Over rounds.
+        effect: The effect over rounds.
         arm_first: The geometric mean of the rounds in which the arm's session came first; None
             if there is none.
         baseline_first: The same for the rounds in which the baseline's session came first.

@@ -16,13 +16,13 @@ from tare.events.results import SeriesEntry
 Samples = NDArray[np.float64]
 
 LONGEST = 100_000
-"""Samples that are read at most; a close-up that would need more shows less time."""
+"""The most samples that are read. A close-up that would need more shows less time."""
 
 
 SHOWN_PERIODS = 2.0
-"""A tick in the first half, and the next one: between them is a period."""
+"""The length of a close-up in tick periods: it shows a tick and the next one."""
 LEAST_EXCESS_NS = 1e3
-"""By how much a sample exceeds the median that holds a tick at least: what `tick` calls a gap."""
+"""A sample contains a tick if it exceeds the median by more than this; `tick` calls it a gap."""
 
 
 def close_up(
@@ -30,18 +30,18 @@ def close_up(
 ) -> SeriesSummary | None:
     """Return the summary with its time series narrowed to a few milliseconds.
 
-    Where the kernel's tick rate is known it is two of its periods, from half a period before the
-    first sample that something interrupted, normally the tick: so the next one shows as well.
-    Else, and where nothing interrupted, it is the first ``span_s`` seconds.
+    If the kernel's tick rate is known, the close-up is two tick periods long. It begins half a
+    period before the first sample that something interrupted, normally the tick, so it shows the
+    next tick as well. Otherwise, and if nothing interrupted, it is the first ``span_s`` seconds.
 
     Args:
         summary: One arm's summary; its series must hold single consecutive samples.
-        span_s: How much time to show where there is no tick to find.
+        span_s: The time to show if there is no tick to find, in seconds.
         tick_hz: Clock ticks per second of its kernel.
 
     Returns:
-        The summary with one entry of its envelope a sample; None where no series holds single
-        samples or none can be read.
+        The summary with one entry of its envelope for each sample; None if no series holds single
+        samples, or none can be read.
     """
     for entry in summary.entries:
         samples = _first_samples(entry)
@@ -68,12 +68,12 @@ def close_up(
 def _stretch(
     samples: Samples, ends_s: Samples, span_s: float, tick_hz: float | None
 ) -> tuple[int, int]:
-    """Return which samples to show: the first, and the first of those no more."""
+    """Return the range of samples to show: the index of the first, and the one after the last."""
     start_s, length_s = 0.0, span_s
     if tick_hz is not None:
         period_s = 1 / tick_hz
         long = samples > np.median(samples) + LEAST_EXCESS_NS
-        # What is shown of a tick begins before it.
+        # The close-up begins half a period before the tick: skip ticks before that.
         far = np.flatnonzero(long & (ends_s > period_s / 2))
         if far.size:
             start_s, length_s = ends_s[far[0]] - period_s / 2, SHOWN_PERIODS * period_s

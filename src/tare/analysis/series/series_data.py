@@ -1,4 +1,4 @@
-"""A long series of durations as data that can be drawn. Nothing here does anything."""
+"""A long series of durations as data that can be drawn. Nothing here has side effects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tare.events.results import SeriesEntry
 
 @dataclass(frozen=True, order=True)
 class SeriesKey:
-    """Whose series: an arm's, of one workload in one scenario, over all boots.
+    """The key of a series: an arm's, of one workload in one scenario, over all boots.
 
     Args:
         scenario: The scenario's name.
@@ -32,21 +32,21 @@ class SeriesKey:
 class Quantile:
     """One quantile of a series: of the typical boot, and of the population of all samples.
 
-    The typical boot's says what a boot is like; the population's, which share of all samples takes
-    longer, wherever they were. Where one boot in ten is slow, the two are far apart.
+    The typical boot's quantile shows what a boot is like. The population's shows which share of all
+    samples takes longer, in any boot. If one boot in ten is slow, the two are far apart.
 
-    Of one boot: the order statistic, in the interval that this boot gives, with what neighbours in
-    time have in common; it does not cover other boots, and there is no population. With several
-    boots: the median of the boots' quantiles, in the interval that the boots give. Ends that
-    nothing bounds are infinite: of too few boots, or of samples whose order in time was not kept.
+    With one boot, the value is the order statistic. Its interval allows for the correlation of
+    neighbours in time, but does not cover other boots, and there is no population. With several
+    boots, the value is the median of the boots' quantiles, and the interval is over boots. Ends
+    that nothing bounds are infinite: with too few boots, or if the order in time was not kept.
 
     Args:
-        q: Which, e.g. 0.999.
+        q: The quantile, e.g. 0.999.
         value: The quantile of the typical boot, in nanoseconds.
         interval: The interval of that value.
-        population: The quantile of all boots' samples together, in nanoseconds; None with one
-            boot, and where boots differ so much that what is rare depends on boots not seen.
-        population_interval: The interval of that, with boots as the unit.
+        population: The quantile of all boots' samples together, in nanoseconds. None with one
+            boot, or if boots differ so much that rare samples depend on boots not measured.
+        population_interval: The interval of ``population``, with boots as the unit.
     """
 
     q: float
@@ -62,7 +62,7 @@ class SeriesSummary:
 
     Args:
         entries: The series that it summarises.
-        boots: Over how many boots.
+        boots: Number of boots.
         count: Number of samples, over all boots.
         least: Least sample, in nanoseconds.
         greatest: Greatest sample of all boots, in nanoseconds.
@@ -70,21 +70,21 @@ class SeriesSummary:
         bin_low_ns: Lower ends of the occupied histogram bins, ascending, nanoseconds; at most
             400, of unequal widths: draw counts ÷ width. Bins of several boots may overlap by
             less than a bin.
-        bin_high_ns: Upper ends (exclusive), as long.
+        bin_high_ns: Upper ends (exclusive) of the same bins, in nanoseconds.
         counts: Samples per bin, over all boots.
-        quantiles: 0.5, 0.9, 0.99, 0.999, ... as far as the samples carry.
+        quantiles: 0.5, 0.9, 0.99, 0.999, ... up to the last one that the samples support.
         boot_maxima_ns: The greatest sample of each boot, in order of boots.
-        envelope_block: The block whose time series the envelope shows: among several, the one
-            with the greatest sample; None without one.
+        envelope_block: The block whose time series the envelope shows, the one with the greatest
+            sample; None without any time series.
         envelope_time_s: Starts of the time intervals, seconds since the first sample; at most
             2000.
         envelope_least_ns: Least sample in each interval.
         envelope_greatest_ns: Greatest sample in each interval.
-        envelope_first: How many samples came before each interval; empty where that was not
+        envelope_first: The number of samples before each interval; empty if that was not
             recorded.
         flags: Warm-up, no steady state, two humps, missing files.
-        tail: What is to be expected beyond all samples, or why that is not known; None where it
-            was not asked for.
+        tail: The levels to expect beyond all samples, or why they are unknown; None if they were
+            not estimated.
         envelope_run: The run of `envelope_block`.
     """
 

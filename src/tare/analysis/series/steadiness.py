@@ -1,4 +1,4 @@
-"""Whether repeated work had warmed up: the trend of a cell's iterations over time."""
+"""Check whether repeated work had warmed up, by the trend of a cell's iterations over time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KINDS: tuple[tuple[Shape, FlagKind, str], ...] = (
 
 
 def steadiness(runs: Sequence[RunData]) -> Mapping[SeriesKey, tuple[Flag, ...]]:
-    """Return flags by whose iterations did not go steadily; nothing for those that did.
+    """Return flags for the series whose iterations were not steady, by key.
 
     Args:
         runs: The runs; a series that cannot be read is left out.
@@ -47,11 +47,11 @@ def steadiness(runs: Sequence[RunData]) -> Mapping[SeriesKey, tuple[Flag, ...]]:
 
 
 def steady_flags(series: Sequence[np.ndarray], boots: Sequence[Hashable]) -> tuple[Flag, ...]:
-    """Return one flag per way in which series were not steady, with how many were so.
+    """Return one flag for each way in which series were not steady, with the number of them.
 
     Args:
         series: Durations in order of time.
-        boots: The boot that each is from.
+        boots: The boot of each series.
     """
     count = Counter(stand_out(series, trends(series), boots))
     return tuple(

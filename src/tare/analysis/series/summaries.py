@@ -30,25 +30,25 @@ if TYPE_CHECKING:
     from tare.analysis.data.rundata import RunData
 
 WINDOWS = 4096
-"""Stretches of time in which samples below a quantile are counted."""
+"""The number of stretches of time in which samples below a quantile are counted."""
 LEAST_BEYOND = 5
-"""Fewer independent samples beyond a quantile make it the maximum by another name."""
+"""The least independent samples beyond a quantile; with fewer it is hardly below the maximum."""
 MANY_BEYOND = 200
-"""With so many samples beyond, it shows whether they come in clusters."""
+"""The number of samples beyond a quantile that shows whether they come in clusters."""
 _MOST_NINES = 8
 
 Pieces = Callable[[int], Iterable[NDArray[np.uint32]]]
-"""Samples in order of time, in pieces of as many as asked."""
+"""Returns samples in order of time, in pieces of a multiple of the given number of samples."""
 
 
 def quantiles_of(
     boots: Sequence[Histogram], pieces: Pieces | None, confidence: float
 ) -> tuple[Quantile, ...]:
-    """Return the quantiles that the samples carry: 0.5, 0.9, 0.99 and so on.
+    """Return the quantiles that the samples support: 0.5, 0.9, 0.99 and so on.
 
     Args:
         boots: The samples of each boot.
-        pieces: The samples of the one boot in order of time; None where it is not known.
+        pieces: The samples of the one boot in order of time; None if their order is unknown.
         confidence: Nominal coverage of the intervals.
     """
     fewest = min(histogram.total for histogram in boots)
@@ -66,8 +66,8 @@ def quantiles_of(
     for q, value, below in zip(carried, values, shares, strict=True):
         known = size_of(below, q, boot.total)
         if boot.total * (1 - q) < MANY_BEYOND:
-            # Few that come in clusters look like single ones: never much better known than the
-            # quantile before.
+            # A few samples in clusters look like single ones. So a quantile never counts as much
+            # better known than the one before.
             known = known._replace(size=min(known.size, 2 * before))
         if known.size * (1 - q) < LEAST_BEYOND:
             break
@@ -78,7 +78,7 @@ def quantiles_of(
 
 
 def _unordered_quantile(boot: Histogram, q: float, confidence: float) -> Quantile:
-    """Return a quantile without an interval: how far neighbours are alike is not known."""
+    """Return a quantile without an interval, because the correlation of neighbours is unknown."""
     nothing = Interval(-math.inf, math.inf, "block-bootstrap", confidence)
     return Quantile(q, boot.quantile(q), nothing)
 
@@ -108,10 +108,10 @@ def _quantiles_of_boots(
 def _ends_over_boots(
     boots: Sequence[Histogram], q: float, confidence: float
 ) -> tuple[float, float]:
-    """Return the values that may have the share ``q`` of all samples below them.
+    """Return the least and the greatest value that may have the share ``q`` of samples below it.
 
-    Each is asked by itself (Francisco & Fuller 1991): where one boot of eight is slow, how well the
-    share is known at the quantile says nothing of how well it is at the other boots' values.
+    Each value is tested by itself (Francisco & Fuller 1991). If one boot of eight is slow, the
+    precision of the share at the quantile is not that at the other boots' values.
     """
     samples = [boot.total for boot in boots]
     ends = np.unique(np.concatenate([boot.low + boot.width for boot in boots]))
@@ -142,7 +142,7 @@ def _ends(
 
 
 def _shares_below(pieces: Pieces, total: int, values: Sequence[float]) -> list[Floats]:
-    """Return by quantile which share of each stretch of time is at or below its value."""
+    """Return for each value the share of samples at or below it, in each stretch of time."""
     width = max(1, -(-total // WINDOWS))
     found: list[list[Floats]] = [[] for _ in values]
     for samples in pieces(width):
@@ -158,15 +158,15 @@ Floats = NDArray[np.float64]
 MOST_BINS = 400
 MOST_INTERVALS = 2000
 BINS_OF_ALL = 1 << 20
-"""Bins of all cells of a summary together: 24 MiB, in addition to one cell's."""
+"""The most bins of all cells of a summary together: 24 MiB, in addition to one cell's."""
 _CHUNK = 1 << 22
 
 
 @dataclass(frozen=True)
 class _TimeSeries:
-    """How durations went over time: per interval its start, least, greatest and mean, in ns.
+    """Durations over time: the start, least, greatest and mean of each interval, in nanoseconds.
 
-    ``first`` counts the samples before each interval; it is empty where that was not recorded.
+    ``first`` is the number of samples before each interval; it is empty if that was not recorded.
     """
 
     time: Floats
@@ -178,7 +178,7 @@ class _TimeSeries:
 
 @dataclass(frozen=True)
 class _Cell:
-    """One cell's series, read."""
+    """The contents of one cell's series."""
 
     entry: SeriesEntry
     histogram: Histogram
@@ -190,7 +190,7 @@ class _Cell:
 
 
 def group_series(runs: Sequence[RunData]) -> dict[SeriesKey, tuple[SeriesEntry, ...]]:
-    """Return the series that hold durations, by whose they are, in order of first appearance.
+    """Return the series that hold durations, by key, in order of first appearance.
 
     Args:
         runs: The runs.
@@ -209,22 +209,22 @@ def group_series(runs: Sequence[RunData]) -> dict[SeriesKey, tuple[SeriesEntry, 
 def summarise_series(
     entries: Sequence[SeriesEntry], confidence: float = 0.95, bound: str = ""
 ) -> SeriesSummary | None:
-    """Summarise the series of one arm and workload, of one boot or of all.
+    """Summarise the series of one arm and workload, from one boot or from all.
 
     The columns of a series define what it holds, in nanoseconds: raw durations (one column), a
     histogram (``low_ns``, ``width_ns``, ``count``), or the extremes of time intervals
-    (``time_ns``, ``min_ns``, ``max_ns``, ``samples``; with gaps between the samples also
-    ``mean_ns`` and ``first``, how many came before). Raw samples are read in chunks, and of many
-    cells whose samples are all different bins are joined, so that a thousand million samples need
-    no more memory than four.
+    (``time_ns``, ``min_ns``, ``max_ns``, ``samples``). If there are gaps between the samples,
+    intervals also have ``mean_ns`` and ``first``, the number of samples before. Raw samples are
+    read in chunks. If the samples of many cells all differ, bins are joined, so memory does not
+    grow with the number of samples.
 
     Args:
         entries: As `group_series` returns them, or those of one cell.
         confidence: Nominal coverage of the quantiles' intervals.
-        bound: Why the samples have a greatest value, where the platform gives them one.
+        bound: Why the platform limits the samples to a greatest value; empty if it does not.
 
     Returns:
-        The summary; None when no file could be read or none holds a sample.
+        The summary; None if no file could be read, or none holds a sample.
     """
     cells: dict[tuple[str, str], list[SeriesEntry]] = {}
     for entry in entries:
@@ -246,7 +246,7 @@ def summarise_series(
     boots = _boots(read)
     whole = merge([cell.histogram for cell in read])
     worst = max(read, key=lambda cell: (cell.over_time is not None, cell.greatest))
-    # Bins of several boots interleave; no more of them are drawn than the finest boot has.
+    # Bins of several boots interleave: draw no more of them than the finest boot has.
     drawn = thin(whole, min(MOST_BINS, max(cell.histogram.low.size for cell in read)))
     over_time = worst.over_time
     return SeriesSummary(
@@ -325,10 +325,10 @@ def _read_cell(entries: Sequence[SeriesEntry]) -> _Cell | None:
     intervals = next((entry for entry in entries if _has_extremes(entry)), None)
     over_time = _read_intervals(intervals) if intervals else None
     stored = _read_histogram(table) if table else None
-    # Raw samples may have been kept for a part of the time only; the histogram has them all.
+    # Raw samples may have been kept for a part of the time only; the histogram has all samples.
     if raw is not None and raw.rows and (stored is None or raw.rows >= stored.total):
         read = _read_raw(raw)
-        # Samples with something between them: their sum is not the time that passed.
+        # There are gaps between the samples, so their sum is not the elapsed time.
         apart = over_time is not None and over_time.first.size > 0
         return replace(read, over_time=over_time) if apart else read
     if stored is None or not stored.total:
@@ -340,7 +340,7 @@ def _read_cell(entries: Sequence[SeriesEntry]) -> _Cell | None:
 
 
 def _is_histogram(entry: SeriesEntry) -> bool:
-    # Other series count too, such as the operations of Filebench's loops, kind by kind.
+    # Other series have counts too, such as the operations of Filebench's loops by kind.
     return {"low_ns", "width_ns", "count"} <= {*entry.columns}
 
 
@@ -350,7 +350,7 @@ def _has_extremes(entry: SeriesEntry) -> bool:
 
 
 def raw_column(entry: SeriesEntry) -> str | None:
-    """Return the column of single samples, in nanoseconds; None where the series has none."""
+    """Return the column of single samples, in nanoseconds; None if the series has none."""
     if len(entry.columns) == 1:
         (name,) = entry.columns
         return name if name.endswith("_ns") else None
@@ -429,7 +429,7 @@ def _window_sums(samples: NDArray[np.uint32], width: int) -> Floats:
 def _reduced(over_time: _TimeSeries | None) -> _TimeSeries | None:
     """Return the time series in at most `MOST_INTERVALS` intervals, extremes kept.
 
-    What is kept of an hour in each of many boots is no more than what is drawn of one.
+    Each of many boots then keeps no more than is drawn of a single one.
     """
     if over_time is None or over_time.time.size <= MOST_INTERVALS:
         return over_time
@@ -445,7 +445,7 @@ def _reduced(over_time: _TimeSeries | None) -> _TimeSeries | None:
 
 
 def platform_bound(runs: Iterable[RunData], arm: str) -> str:
-    """Return why an arm's platform bounds how long its machines may be kept waiting; or nothing.
+    """Return why an arm's platform limits how long its machines wait; empty if it does not.
 
     Args:
         runs: The runs.

@@ -1,6 +1,6 @@
 """Hierarchical bootstrap over block ⊃ repeat ⊃ iteration, studentised so that it covers.
 
-With as few as eight blocks the percentile bootstrap covers about 88 % where 95 % is asked
+With as few as eight blocks the percentile bootstrap covers about 88 % instead of 95 %
 (simulated in ``tests/analysis``). This is the bootstrap-t (Efron 1982; Davison & Hinkley 1997,
 §5.2): every resample is divided by its own standard error over blocks, which also undoes the
 variance that resampling the lower levels adds.
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 RESAMPLES = 2000
 _CHUNK = 4_000_000
 _ROWS = 256
-"""Metrics worked on at a time: a few MB each array, however many metrics there are."""
+"""The metrics that are computed at a time, so that each array takes only a few MB."""
 
 
 class Nested(NamedTuple):
@@ -81,7 +81,7 @@ def block_means(nested: Nested) -> Floats:
 
 
 def seed_from(*parts: str) -> int:
-    """Return a seed that depends on the texts alone: the same run gives the same intervals."""
+    """Return a seed that depends on the texts only: the same run gives the same intervals."""
     digest = hashlib.sha256("\0".join(parts).encode()).digest()
     return int.from_bytes(digest[:8], "big")
 

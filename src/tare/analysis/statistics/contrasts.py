@@ -52,10 +52,10 @@ def contrasts(
     named: Sequence[tuple[int, int]],
     counts: Sequence[int],
 ) -> tuple[Contrast, ...]:
-    """Return all estimable main effects and interactions of some runs.
+    """Return all estimable main effects and interactions of a set of runs.
 
-    If too few runs are left to separate main effects from all interactions, main effects and named
-    interactions are estimated as if there were no others, and marked so.
+    If there are too few runs to separate main effects from all interactions, main effects and named
+    interactions are estimated as if there were no others. These contrasts have ``assumes`` set.
 
     Args:
         runs: The levels of each run.

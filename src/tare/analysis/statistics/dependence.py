@@ -22,7 +22,7 @@ from tare.analysis.statistics.logratio import t_quantile
 Floats = NDArray[np.float64]
 
 LEAST_WINDOWS = 16
-"""The least stretches of time that show a correlation of neighbours."""
+"""The least number of windows of time that can show a correlation of neighbours."""
 _C = 2.0
 """From Politis & White: correlations within two standard errors count as zero."""
 

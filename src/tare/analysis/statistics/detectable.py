@@ -1,4 +1,4 @@
-"""What difference a study can tell, and how many blocks a smaller one takes."""
+"""Estimate the difference that a study can detect, and the blocks that a smaller one needs."""
 
 from __future__ import annotations
 
@@ -59,22 +59,23 @@ _APART = {
     40: (2.316, 2.464, 2.501, 2.673, 2.857, 2.982, 3.124, 3.319, 3.541, 3.759),
 }
 # fmt: on
-"""By blocks, and by metrics as in ``_TESTS``: the t that a t-test of the same power would ask for.
+"""Critical t-values by number of blocks, and by number of metrics as in ``_TESTS``.
 
-Found by ``python -m benchmarks._power_simulations``. Few blocks have few sign patterns, so that the
-p of max-T is coarse, and verdicts of few metrics allow for correlated blocks (`serial.held`). A
-t-test at 5 % ÷ metrics would promise too much. ``_PLAIN`` is without moderated variances; the other
-tables are with them, for metrics whose log deviations differ as in `DISPERSIONS`.
+A t-test with these values has the power that was simulated for the verdicts
+(``python -m benchmarks._power_simulations``). Few blocks have few sign patterns, so the p of max-T
+is coarse, and verdicts of few metrics allow for correlated blocks (`serial.held`). A t-test at
+5 % ÷ metrics would promise too much. ``_PLAIN`` is without moderated variances. The other tables
+are with them, for metrics whose log deviations differ as in `DISPERSIONS`.
 """
 DISPERSIONS = (0.0, 0.5)
-"""Standard deviations of the metrics' log deviations."""
+"""Standard deviations of the metrics' log deviations: of ``_ALIKE``, then of ``_APART``."""
 _SPREADS = 400
 
 
 def _critical(
     blocks: int, tests: int, level: float, plan: LookPlan | None, dispersion: float = 0.0
 ) -> float:
-    """Return the t from which on a difference is declared."""
+    """Return the least t at which a difference is declared; infinite if none can be."""
     if plan is not None:
         if least_p(blocks) > level * spent(blocks / plan.most) or blocks < plan.least:
             return math.inf
@@ -99,11 +100,11 @@ def _critical(
 
 
 def prior_share(dispersion: float, blocks: int) -> float:
-    """Return the share that a moderated variance has from the other metrics.
+    """Return the weight of the other metrics in a moderated variance, from 0 to 1.
 
     Args:
         dispersion: Standard deviation of the metrics' log deviations; infinite: no moderation.
-        blocks: Blocks.
+        blocks: Number of blocks.
     """
     degrees = prior_degrees(4 * dispersion**2)
     return degrees / (degrees + blocks - 1)
@@ -120,9 +121,10 @@ def power(
     plan: LookPlan | None = None,
     dispersion: float = 0.0,
 ) -> float:
-    """Return how likely a true difference is declared among so many metrics.
+    """Return the probability that a true difference is declared in a family of metrics.
 
-    A t-test stands for max-T over independent metrics; of correlated ones max-T has more power.
+    It is calculated as for a t-test, in place of max-T over independent metrics. For correlated
+    metrics max-T has more power.
 
     Args:
         difference: True mean of the block differences (log-ratio).
@@ -130,11 +132,12 @@ def power(
         blocks: Number of blocks.
         tests: Metrics of the family.
         level: Familywise error.
-        margin: What the estimate has to be beyond too, on the scale of ``difference``.
-        plan: The looks of a group-sequential study, whose tests ask for more.
-        dispersion: How far the metrics' deviations differ, as the standard deviation of their
-            logarithms. Moderated variances give the more power, the less they do. Infinite where
-            no variances are moderated.
+        margin: The practical margin, which the estimate must exceed as well, on the scale of
+            ``difference``.
+        plan: The looks of a group-sequential study, whose tests are stricter.
+        dispersion: How far the metrics' deviations differ: the standard deviation of their
+            logarithms. The smaller it is, the more power moderated variances give. Infinite if no
+            variances are moderated.
     """
     if blocks < 2 or least_p(blocks) >= level:
         return 0.0
@@ -154,7 +157,7 @@ def power(
 
 @lru_cache(maxsize=64)
 def _spreads(degrees: int) -> Floats:
-    """Return equally likely deviations of a sample, as shares of the true one."""
+    """Return equally likely standard deviations of a sample, relative to the true one."""
     grid = np.linspace(0.0, 1 + 8 / math.sqrt(2 * degrees), 4001)[1:]
     logs = (degrees - 1) * np.log(grid) - degrees * grid**2 / 2
     below = np.cumsum(np.exp(logs - logs.max()))
@@ -181,8 +184,8 @@ def detectable(
         blocks: Number of blocks.
         tests: Metrics of the family.
         level: Familywise error.
-        wanted: How likely it is to be declared.
-        margin: What the estimate has to be beyond too.
+        wanted: The wanted probability that it is declared.
+        margin: The practical margin, which the estimate must exceed as well.
         plan: The looks of a group-sequential study.
         dispersion: How far the metrics' deviations differ; see `power`.
     """
@@ -211,11 +214,17 @@ def detectable(
 
 @lru_cache(maxsize=4096)
 def _assured(width: float, blocks: int, assurance: float) -> int:
-    """Return the blocks that show equality, for a half-width in units of the margin."""
+    """Return the number of blocks that show equality.
+
+    Args:
+        width: The half-width that was found, divided by the margin.
+        blocks: The number of blocks that it was found with.
+        assurance: The wanted probability.
+    """
     rng = np.random.default_rng(4)
     normal = np.abs(rng.standard_normal(ASSURANCE_DRAWS))
     spread = width * math.sqrt(blocks) / t_quantile(_SHOWN, blocks - 1)
-    # The spread was found with few blocks: it may be as great as they leave open.
+    # Few blocks determined the spread, so the true one may be as large as they leave open.
     spreads = spread * np.sqrt((blocks - 1) / rng.chisquare(blocks - 1, ASSURANCE_DRAWS))
 
     def chance(wanted: int) -> float:
@@ -237,18 +246,18 @@ def _assured(width: float, blocks: int, assurance: float) -> int:
 def blocks_for_equality(
     half_width: float, margin: float, blocks: int, assurance: float = POWER
 ) -> int:
-    """Return how many blocks show two equal arms to be equivalent, with the wanted chance.
+    """Return how many blocks show two equal arms to be equivalent, with the wanted probability.
 
     The whole interval of that many blocks must be within the margin. An interval exactly as wide as
     the margin is not enough: its centre would have to be 0. The number is found by simulation, over
-    the spreads that so few blocks are compatible with.
+    the true spreads that the few blocks are compatible with.
 
     Args:
-        half_width: Found with ``blocks``, on the log scale.
+        half_width: The half-width that was found with ``blocks``, on the log scale.
         margin: The margin, on the same scale, above 0.
-        blocks: How many there were, 2 or more.
-        assurance: The wanted chance.
+        blocks: The number of blocks that it was found with, 2 or more.
+        assurance: The wanted probability.
     """
-    # Rounding lets all effects of a run share simulations; one part in fifty does not matter.
+    # Rounding to about 1 % lets all effects of a run share simulations.
     width = math.exp(round(math.log(half_width / margin), 2))
     return _assured(width, blocks, assurance)

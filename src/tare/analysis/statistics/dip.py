@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 LEAST_VALUES = 6
 """The fewest boots that have any verdict.
 
-The test's error rate sets no limit: simulated for 4 to 20 values (2,000 samples each of uniform,
-normal, exponential, log-normal, Student-t and rounded values), it flags one hump as two in 1 % of
-uniform samples, its worst case, and in 0.5 % or fewer of all others. Few values limit only what it
-finds: `tare help samples` has the table.
+The test's error rate sets no limit. It was simulated for 4 to 20 values (2,000 samples each of
+uniform, normal, exponential, log-normal, Student-t and rounded values). It flags one hump as two in
+1 % of uniform samples, its worst case, and in 0.5 % or fewer of all others. Few values only limit
+the humps that it can find: `tare help samples` has the table.
 """
 MOST_VALUES = 2000
 LEVEL = 0.01

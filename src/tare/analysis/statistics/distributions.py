@@ -1,8 +1,8 @@
 """Probabilities and quantiles of the beta, Student's t, chi-square and noncentral t distributions.
 
-Only a handful of them are needed, one value at a time: a library for them would be the second
-largest of an installation and would take longer to load than most reports take to make. The tests
-compare every function with SciPy.
+Only a few of them are needed, one value at a time. A library for them would be the second largest
+of an installation, and would take longer to load than most reports take to make. The tests compare
+every function with SciPy.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Many metrics of one arm tested at once where the baseline was booted twice in each block.
+"""Test many metrics of one arm at once if the baseline was booted twice in each block.
 
 Under the null hypothesis the three boots of a block, the arm's and the two of the baseline, are
 exchangeable, all metrics of a boot together. So no distribution of the noise is assumed. Flipping
 the sign of "arm less the mean of the two" assumes symmetric noise. With skewed noise it fails: 9 %
-of studies with exponential noise and no difference reported one. Max-T as in
+of studies with exponential noise and no difference reported one. Max-T is computed as in
 `tare.analysis.statistics.maxt`, over the arm's place among the three (Westfall & Young 1993;
 exactness: Fisher 1935).
 """
@@ -35,11 +35,11 @@ DRAWS = 2047
 _WAYS = 6
 """Three boots can be renamed in six ways; two of them leave the arm where it is."""
 _ROUNDING = 1e-12
-"""So small a share of the greatest is nothing but rounding noise, as of places that are thirds."""
+"""Values below this share of the greatest are only rounding noise, such as that of thirds."""
 
 
 def least_exchanged_p(blocks: int) -> float:
-    """Return the least p that so many blocks can reach whose baseline was booted twice."""
+    """Return the least p that ``blocks`` blocks can reach, each with two boots of the baseline."""
     return max(3.0**-blocks, 1 / (DRAWS + 1))
 
 
@@ -57,14 +57,14 @@ def exchanged_p(
 
     Args:
         boots: Values (logs, for ratios) of the arm, the baseline and its twin, shape ``(3,
-            metrics, blocks)``; NaN where there is none. Where one of the baseline's boots lacks a
+            metrics, blocks)``; NaN where there is none. If one of the baseline's boots lacks a
             metric, the other is used alone.
-        places: Positions of these boots in their blocks, same shape; None where they do not matter.
-        ranked: By metric whether signed ranks are tested in place of values.
+        places: Positions of these boots in their blocks, same shape; None: not adjusted for.
+        ranked: For each metric, whether signed ranks are tested instead of values.
         seed: Seed of the drawn exchanges.
-        least: Fewest blocks of a metric that belongs to the family.
-        moderated: By metric whether its variance is moderated, as in `maxt.family_p`.
-        trimmed: By metric whether its trimmed mean is tested, which takes no places.
+        least: The least blocks with which a metric belongs to the family.
+        moderated: For each metric, whether its variance is moderated, as in `maxt.family_p`.
+        trimmed: For each metric, whether its trimmed mean is tested, without regard to places.
     """
     values = np.asarray(boots, dtype=np.float64)
     metrics = values.shape[1]
@@ -93,14 +93,14 @@ def exchanges_at_looks(
 
     Args:
         boots: As for `exchanged_p`, blocks in order of time.
-        looks: How many of the blocks are looked at, each time.
-        ranked: By metric whether signed ranks are tested in place of values.
-        moderated: By metric whether its variance is moderated.
-        trimmed: By metric whether its trimmed mean is tested.
-        at_looks: The boots and places that each look tests, as for `exchanged_p`, if they are not
-            just the first of ``boots``.
+        looks: The number of blocks at each look.
+        ranked: For each metric, whether signed ranks are tested instead of values.
+        moderated: For each metric, whether its variance is moderated.
+        trimmed: For each metric, whether its trimmed mean is tested.
+        at_looks: The boots and places that each look tests, as for `exchanged_p`; None: the first
+            ones of ``boots``, without places.
         seed: Seed of the drawn exchanges.
-        least: Fewest blocks of a metric; with less it is minus infinity.
+        least: The least blocks of a metric; with fewer, it is minus infinity.
     """
     values, found = np.asarray(boots, dtype=np.float64), []
     for number, look in enumerate(looks):
@@ -122,7 +122,7 @@ def _extremes(
     moderated: ArrayLike | None,
     trimmed: ArrayLike | None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
-    """Return which metrics are tested, their blocks, and how extreme they are by exchange."""
+    """Return the indices of tested metrics, their blocks, and how extreme they are by exchange."""
     metrics = values.shape[1]
     differences = _all_exchanges(values)
     if ranked is not None and np.any(ranked):
@@ -136,7 +136,7 @@ def _extremes(
         return tested, count[tested], np.empty((0, DRAWS + 1))
     along = None if places is None else _all_exchanges(np.asarray(places, dtype=np.float64))[tested]
     comparable = marked(moderated, metrics) & (count >= LEAST_BLOCKS)
-    # A block with a value of each boot has two degrees of freedom, another has one.
+    # A block with a value of each boot has two degrees of freedom, any other has one.
     degrees = count + (~np.isnan(values).any(axis=0)).sum(axis=1)
     cut = marked(trimmed, metrics)
     prior = _prior(differences[tested], degrees[tested], along, comparable[tested], cut[tested])
@@ -148,7 +148,7 @@ def _extremes(
 
 
 def _all_exchanges(values: Floats) -> Floats:
-    """Return arm less baseline under all ways to name boots, ``(metrics, ways, blocks)``."""
+    """Return arm minus baseline under all ways to name boots, ``(metrics, ways, blocks)``."""
     arm, one, other = values
     thrice = [arm - (one + other) / 2, one - (arm + other) / 2, other - (arm + one) / 2]
     single = np.where(np.isnan(one), arm - other, arm - one)
@@ -162,7 +162,7 @@ def _all_exchanges(values: Floats) -> Floats:
 
 @lru_cache(maxsize=1)
 def _chosen(seed: int, blocks: int) -> NDArray[np.int64]:
-    """Return which of a block's ways each exchange takes, ``(exchanges, blocks)``."""
+    """Return the way of each block that each exchange uses, ``(exchanges, blocks)``."""
     # Block by block, so that more blocks leave the exchanges of the first ones unchanged.
     chosen = np.random.default_rng(seed).integers(0, _WAYS, size=(blocks, DRAWS + 1)).T
     chosen[:1] = 0
@@ -200,7 +200,7 @@ def _prior(
         rest = rest - slope[:, None, None] * shift
         degrees = degrees - (own > 0)
     squares = (rest**2).sum(axis=(1, 2)) / _WAYS
-    # These squares estimate a difference's variance in each block, from one or two degrees.
+    # These squares estimate a difference's variance in each block, with one or two degrees.
     blocks = (~np.isnan(differences).any(axis=1)).sum(axis=1)
     degrees = degrees.astype(np.float64)
     for row in np.flatnonzero(trimmed):

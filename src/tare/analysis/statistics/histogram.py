@@ -1,4 +1,4 @@
-"""Histograms of durations: made from raw samples in a stream, merged, thinned, and asked."""
+"""Histograms of durations: count raw samples in a stream, merge, thin, and compute quantiles."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Histogram:
 
     @property
     def mean(self) -> float:
-        """Mean of the samples, each taken for the middle of its bin."""
+        """Mean of the samples; each counts as the middle of its bin."""
         return float(self.middle @ self.count) / max(1, self.total)
 
     def quantile(self, q: float) -> float:
@@ -57,7 +57,7 @@ class Histogram:
         return float(self.count[self.middle <= value].sum()) / max(1, self.total)
 
     def spread_out(self, most: int) -> Floats:
-        """Return at most ``most`` evenly spaced quantiles, evenly placed within their bins."""
+        """Return at most ``most`` evenly spaced quantiles, interpolated within their bins."""
         ends = np.cumsum(self.count)
         size = min(most, self.total)
         ranks = (np.arange(size) + 0.5) / size * self.total
@@ -95,7 +95,7 @@ class Counter:
         self._coarse += np.bincount(bins, minlength=self._coarse.size)
 
     def histogram(self) -> Histogram:
-        """Return the histogram; a sample of n ns is in the middle of its bin."""
+        """Return the histogram; samples of n ns below 1 ms are in the middle of a 1 ns bin."""
         small = np.flatnonzero(self._exact)
         large = np.flatnonzero(self._coarse)
         octave = (large >> _FINE_BITS) + EXACT_BITS
@@ -122,11 +122,11 @@ def merge(histograms: Sequence[Histogram]) -> Histogram:
 
 
 def coarsened(histogram: Histogram, most: int) -> Histogram:
-    """Return a histogram with neighbouring bins joined, as far as ``most`` bins demand.
+    """Return a histogram with neighbouring bins joined, until at most ``most`` are left.
 
-    Bins of one part in 2¹⁶ are tried first, then of 2¹⁵ and so on. None becomes wider than a
-    nanosecond or one part in 2¹⁰, as long samples are counted anyway, even if more than ``most``
-    are left.
+    Bins of one part in 2¹⁶ are tried first, then of 2¹⁵ and so on. No bin becomes wider than a
+    nanosecond or one part in 2¹⁰, the resolution of long samples, even if more than ``most`` are
+    left.
     """
     for bits in range(_FINEST_JOINED_BITS, _FINE_BITS - 1, -1):
         if histogram.low.size <= most:
@@ -136,7 +136,7 @@ def coarsened(histogram: Histogram, most: int) -> Histogram:
 
 
 def _joined(histogram: Histogram, bits: int) -> Histogram:
-    """Return a histogram in which bins are one that agree in that many leading bits."""
+    """Return a histogram in which bins that agree in ``bits`` leading bits are joined."""
     value = np.maximum(histogram.middle, 0.0).astype(np.int64)
     octave = np.frexp(value.astype(np.float64))[1].astype(np.int64) - 1
     place = (octave << bits) + (value >> np.maximum(octave - bits, 0))
@@ -152,8 +152,8 @@ def _joined(histogram: Histogram, bits: int) -> Histogram:
 def thin(histogram: Histogram, most: int) -> Histogram:
     """Return a histogram of at most ``most`` occupied bins, for drawing.
 
-    Bins are about equal over the lower nine tenths of the samples, and beyond grow in
-    proportion to the distance from the least sample: the body keeps its form, the tail its reach.
+    Bins are about equal over the lower nine tenths of the samples. Beyond, they grow in proportion
+    to the distance from the least sample. So the body keeps its form, and the tail its extent.
     """
     if histogram.low.size <= most:
         return histogram

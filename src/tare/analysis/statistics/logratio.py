@@ -1,7 +1,7 @@
 """Student-t intervals over blocks: of raw values, and of block-paired log-ratios.
 
-Sources: Student's t for the mean of n independent blocks, E = t(α/2)·s/√n as hwang2013 uses it;
-effects as log-ratios within a block, so that what a block has in common cancels out.
+Sources: Student's t for the mean of n independent blocks, E = t(α/2)·s/√n as in hwang2013. Effects
+are log-ratios within a block, so that influences on the whole block cancel out.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def error_of_mean(values: ArrayLike, confidence: float) -> float:
 def deviation(values: Sequence[float]) -> float:
     """Return the standard deviation with n − 1 of at least two values.
 
-    In plain Python: there are few blocks and many metrics, and a call into an array library
+    It is plain Python: there are few blocks and many metrics, and a call into an array library
     costs more than eight additions.
     """
     mean = math.fsum(values) / len(values)

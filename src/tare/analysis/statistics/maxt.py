@@ -1,19 +1,20 @@
-"""Many metrics of one arm tested at once: studentised max-T by flipping the signs of whole blocks.
+"""Test many metrics of one arm at once: studentised max-T by flipping the signs of whole blocks.
 
 Within a block the order of arms is random, so under the null hypothesis arm and baseline could
-change names. That flips the sign of *all* of the block's differences together, which keeps what
-metrics have in common (Westfall & Young 1993, §2.6, free step-down; the exactness of flips:
+exchange names. That flips the sign of *all* of the block's differences together, which keeps the
+correlation of metrics (Westfall & Young 1993, §2.6, free step-down; the exactness of flips:
 Fisher 1935, Romano & Wolf 2005). Unlike a p-value that is multiplied by the number of metrics,
 the least adjusted p does not grow with it.
 
-Where position in the block is a covariate, exchanging names flips the difference of positions as
+If position in the block is a covariate, exchanging names flips the difference of positions as
 well. The statistic is then t of the intercept in the regression of the differences on those of the
-positions, fitted again for each pattern. Where a study compares trimmed means, it is their t.
+positions, fitted again for each pattern. If a study compares trimmed means, it is their t.
 
-A metric without a value in some block is flipped in the blocks it has, and its statistic is
-put on a common scale by its own degrees of freedom (min-P; ibid. §2.3): a metric of few blocks has
-large t by chance, and would else set the bar for all others. One of so few blocks that it could
-never be declared belongs to no family: half of all patterns leave two blocks as they are.
+A metric without a value in some blocks is flipped in the blocks that it has. Its statistic is put
+on a common scale by its own degrees of freedom (min-P; ibid. §2.3). Otherwise a metric of few
+blocks, which has large t by chance, would set the bar for all others. A metric of so few blocks
+that it could never be declared belongs to no family: half of all patterns leave two blocks
+unchanged.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from tare.analysis.statistics.trimmed import degrees, invariant_squares, trimmed
 Floats = NDArray[np.float64]
 
 EXACT_BLOCKS = 13
-"""Up to here all sign patterns are taken: 2¹² of them, for the others mirror these."""
+"""Up to this many blocks all sign patterns are used: 2¹², because the others mirror these."""
 DRAWS = 8191
-"""Drawn patterns beyond; the observed one is counted among them (Phipson & Smyth 2010)."""
+"""Drawn patterns for more blocks; the observed one is counted among them (Phipson & Smyth 2010)."""
 LEAST_FOR_POSITION = 5
-"""Blocks that leave the regression on positions three degrees of freedom."""
+"""The least blocks: they leave the regression on positions three degrees of freedom."""
 
 _CHUNK = 1 << 22
 _SLACK = 1e-9
@@ -45,12 +46,12 @@ _SLACK = 1e-9
 
 
 class Adjusted(NamedTuple):
-    """P-values of a family, shape ``(metrics,)`` each, NaN where a metric has fewer than 2 blocks.
+    """P-values of a family, shape ``(metrics,)`` each; NaN if a metric has fewer than 2 blocks.
 
     Args:
         raw: Two-sided, of each metric by itself.
-        adjusted: Corrected for the whole family: declaring what is below a level is wrong even
-            once in at most that share of families. NaN also where it has too few blocks for it.
+        adjusted: Corrected for the whole family: if p-values below a level are declared, at most
+            that share of families has any false one. NaN also if a metric has too few blocks.
     """
 
     raw: Floats
@@ -64,15 +65,15 @@ def least_p(blocks: int) -> float:
 
 @lru_cache(maxsize=8)
 def least_blocks(level: float) -> int:
-    """Return how many blocks can reach a p below ``level``: 6 for 0.05."""
+    """Return the least number of blocks that can reach a p below ``level``: 6 for 0.05."""
     return next(n for n in range(1, 64) if least_p(n) < level)
 
 
 def signed_ranks(differences: ArrayLike) -> Floats:
-    """Return each row's signed ranks, for values whose tails a mean would follow.
+    """Return each row's signed ranks, for values with tails that would dominate a mean.
 
-    Flips leave sizes and therefore ranks alone, so the test stays exact (Wilcoxon 1945). Ties
-    share their mean rank, zeros get zero.
+    Flips change neither sizes nor ranks, so the test remains exact (Wilcoxon 1945). Ties share
+    their mean rank, zeros get zero.
 
     Args:
         differences: Shape ``(metrics, blocks)``, NaN where missing.
@@ -100,12 +101,13 @@ def family_p(
         differences: Per block the log-ratio, difference, or signed rank, shape ``(metrics,
             blocks)``; NaN where a metric has no pair. Columns are blocks common to all metrics.
         positions: How much later in the block the arm ran than the baseline, same shape, in any
-            unit; None, or a row of zeros or NaN, where position is not a covariate.
+            unit; None, or a row of zeros or NaN: position is not a covariate.
         seed: Seed of drawn patterns; without effect up to 13 blocks.
-        least: Fewest blocks of a metric that belongs to the family.
-        moderated: By metric whether its variance is moderated by that of the others that are. They
-            need one unit, such as log-ratios. Metrics of fewer than 6 blocks never are.
-        trimmed: By metric whether its trimmed mean is tested, which takes no positions.
+        least: The least blocks with which a metric belongs to the family.
+        moderated: For each metric, whether its variance is moderated by the other marked ones.
+            They need one unit, such as log-ratios. Metrics of fewer than 6 blocks are never
+            moderated.
+        trimmed: For each metric, whether its trimmed mean is tested, without regard to positions.
 
     Raises:
         ValueError: The shapes do not fit.
@@ -131,7 +133,7 @@ def family_p(
     for signs in _patterns(shape[1], max(1, _CHUNK // (tested.size + 1)), seed):
         flipped = statistic(signs)[order]
         alone += (flipped >= bar[:, None]).sum(axis=1)
-        # Step down: each is held against the greatest of those not more extreme than it.
+        # Step down: compare each with the greatest of those that are not more extreme than it.
         highest = np.maximum.accumulate(flipped[:members][::-1], axis=0)[::-1]
         family += (highest >= bar[:members, None]).sum(axis=1)
         patterns += signs.shape[0]
@@ -153,19 +155,18 @@ def flips_at_looks(
 ) -> list[NDArray[np.float32]]:
     """Return how extreme each metric is under each sign pattern, at looks after some of the blocks.
 
-    A pattern has the same signs at all looks, and all patterns of up to 14 blocks are there equally
-    often.
+    A pattern has the same signs at all looks. All patterns of up to 14 blocks occur equally often.
 
     Args:
         differences: Shape ``(metrics, blocks)`` in order of time, NaN where a metric has no pair.
-        looks: How many of the blocks are looked at, each time.
-        ranked: By metric whether signed ranks are tested in place of values.
+        looks: The number of blocks at each look.
+        ranked: For each metric, whether signed ranks are tested instead of values.
         moderated: As for `family_p`.
         trimmed: As for `family_p`.
-        at_looks: The differences and positions that each look tests, as for `family_p`, if they
-            are not just the first of ``differences``.
+        at_looks: The differences and positions that each look tests, as for `family_p`; None: the
+            first ones of ``differences``, without positions.
         seed: Seed of the signs of later blocks.
-        least: Fewest blocks of a metric; with less it is minus infinity.
+        least: The least blocks of a metric; with fewer, it is minus infinity.
 
     Returns:
         For each look the shape ``(metrics, patterns)``, the observed pattern first.
@@ -191,15 +192,15 @@ def flips_at_looks(
 
 
 def marked(rows: ArrayLike | None, count: int) -> NDArray[np.bool_]:
-    """Return which of so many rows are marked; None marks no row."""
+    """Return an array that is true for the marked ones of ``count`` rows; None marks no row."""
     return np.zeros(count, dtype=np.bool_) if rows is None else np.asarray(rows, dtype=np.bool_)
 
 
 def simultaneous_confidence(differences: ArrayLike, confidence: float, *, seed: int = 0) -> float:
-    """Return the confidence of each t-interval with which all of them cover together.
+    """Return the confidence of each t-interval at which all of them together cover.
 
-    The signs of whole blocks are flipped in the residuals, which keeps what the rows have in
-    common. Each pattern's smallest p shows how extreme the most extreme row is by chance. The
+    The signs of whole blocks are flipped in the residuals, which keeps the correlation of the
+    rows. Each pattern's smallest p shows how extreme the most extreme row is by chance. The
     result is at most Bonferroni's confidence and at least the nominal one.
 
     Args:
@@ -226,7 +227,7 @@ def simultaneous_confidence(differences: ArrayLike, confidence: float, *, seed: 
             for share, degrees in zip(shares, count[spread] - 1, strict=True)
         ]
         smallest.append(np.max(extreme, axis=0))
-    # The observed signs leave residuals whose sum is 0, so that pattern says nothing.
+    # The residuals' sum is 0 with the observed signs, so that pattern has no information.
     others = np.sort(np.concatenate(smallest))[1:]
     bar = float(others[min(math.ceil(confidence * (others.size + 1)), others.size) - 1])
     return 1 - min(error, max(error / rows, math.exp(-bar)))
@@ -253,7 +254,7 @@ class _Statistic:
         used = squares > 0
         unit = np.divide(along, np.sqrt(squares)[:, None], out=along, where=used[:, None])
         self.rest = filled - unit * (unit * filled).sum(axis=1)[:, None]
-        # What is nothing but rounding noise of the projection is nothing.
+        # Set values to 0 that are only rounding noise of the projection.
         self.rest[np.abs(self.rest) <= 1e-13 * np.abs(filled).max(axis=1, initial=0)[:, None]] = 0
         self.energy = (self.rest**2).sum(axis=1)
         self.unit = unit if used.any() else None
@@ -272,7 +273,7 @@ class _Statistic:
         """Return the statistics, shape ``(metrics, patterns)``; more is more extreme.
 
         ``r² = (s·d)² ÷ (s·s · d·d)``, both freed of positions, orders like t² = df·r² ÷ (1 − r²).
-        Where variances are moderated, ``d·d`` includes the prior's sum of squares, and t² is the
+        If variances are moderated, ``d·d`` includes the prior's sum of squares, and t² is the
         moderated one.
         """
         along = self.rest @ signs.T
@@ -288,7 +289,7 @@ class _Statistic:
 
 
 def common_scale(share: Floats, degrees: NDArray[np.int64]) -> Floats:
-    """Return squared correlations so that metrics of unequal degrees of freedom compare.
+    """Return squared correlations on a scale on which unequal degrees of freedom are comparable.
 
     Args:
         share: Shape ``(metrics, patterns)``, from 0 to 1.

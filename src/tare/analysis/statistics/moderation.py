@@ -26,17 +26,17 @@ LEAST_BLOCKS = 6
 LEAST_METRICS = 3
 """Fewest metrics that a prior is fitted to."""
 MOST_DEGREES = 100.0
-"""Weight of a prior where the variances differ no more than by chance."""
+"""Degrees of freedom of a prior if the variances differ no more than by chance."""
 _ASYMPTOTIC = 8
 """From here on, the asymptotic series have errors below 1e-8."""
 
 
 class Prior(NamedTuple):
-    """The prior of each metric, shape ``(metrics,)``; zeros where a metric has none.
+    """The prior of each metric, shape ``(metrics,)``; zeros for a metric without one.
 
     Args:
         squares: The sum of squares that it adds to the metric's own.
-        degrees: How many degrees of freedom that sum has.
+        degrees: The degrees of freedom of that sum.
     """
 
     squares: Floats
@@ -65,7 +65,7 @@ def prior_variance(squares: ArrayLike, degrees: ArrayLike, comparable: ArrayLike
 
 
 def prior_degrees(variance: float) -> float:
-    """Return the degrees of freedom of a prior, by how far log variances truly differ.
+    """Return the degrees of freedom of a prior, from the true variation of log variances.
 
     Args:
         variance: Variance of the true log variances of the metrics, infinity or 0 included.

@@ -30,10 +30,10 @@ SHARES = (0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 5e-4, 2e-4, 1e-4, 5e-5, 2e
 """The tried thresholds, by the share of samples that exceeds them."""
 LEAST_BOOTS = 8
 LEAST_BEYOND = 200
-"""The least exceedances of all boots together that show a shape."""
+"""The least number of exceedances, over all boots, that can show a shape."""
 LEAST_OF_BOOT = 5
 LEAST_THRESHOLDS = 3
-"""The least thresholds that show whether the shape is stable."""
+"""The least number of thresholds that can show whether the shape is stable."""
 AGREE = 0.99
 """The confidence at which two thresholds, or fit and samples, count as disagreeing."""
 MISSES_MOST = 0.05

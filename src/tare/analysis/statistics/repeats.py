@@ -27,7 +27,7 @@ class RepeatAdvice:
         per_level: Repeats at each level below the block, lowest (iterations) first.
         blocks: Blocks needed for the asked half-width; None if none was asked.
         variance: T² of each level, lowest first, the block's last; in squared units of the
-            pilot's values. Estimates of 0 may come out negative and are kept so.
+            pilot's values. An estimate of a variance of 0 may be negative and is kept.
         half_width: The half-width to expect with ``blocks``.
         cost_s: Seconds the whole experiment would take; None without ``blocks``.
     """
@@ -74,20 +74,20 @@ def choose_repeats(
 ) -> RepeatAdvice:
     """Return the repeats that reach a precision in the least time.
 
-    rᵢ = √(cᵢ₊₁ ÷ cᵢ · T²ᵢ ÷ T²ᵢ₊₁), rounded up: a level is worth repeating as far as it is noisy
-    and cheap compared with the level above.
+    rᵢ = √(cᵢ₊₁ ÷ cᵢ · T²ᵢ ÷ T²ᵢ₊₁), rounded up. The noisier and cheaper a level is, compared with
+    the level above, the more it is repeated.
 
     Args:
         pilot: As in `level_variances`; logs of values, for a precision of ratios.
-        costs_s: Seconds that one more of each level costs by itself, lowest level first: an
-            iteration; starting a repeat with its warm-up; booting a block's machine.
+        costs_s: Additional seconds for one more of each level, lowest level first: an iteration;
+            starting a repeat with its warm-up; booting a block's machine.
         half_width: Asked half-width of the mean, in the pilot's unit.
         confidence: The confidence of that half-width.
-        most: Most repeats of a level, taken when nothing above it varies.
+        most: Most repeats of a level, used if no level above it varies.
         least_blocks: Least blocks; eight are the least that reach p < 0.01.
 
     Raises:
-        ValueError: A cost is not above 0, or there are not as many as levels.
+        ValueError: A cost is not above 0, or the number of costs is not the number of levels.
     """
     values = np.asarray(pilot, dtype=np.float64)
     costs = np.asarray(costs_s, dtype=np.float64)
@@ -144,7 +144,7 @@ def _reach(spread: float, blocks: int, confidence: float) -> float:
 
 
 def _price(costs: np.ndarray, per_level: tuple[int, ...]) -> float:
-    """Return the seconds of one block: its own cost, and its repeats' with theirs."""
+    """Return the seconds that one block takes: its own cost, and the costs of all repeats in it."""
     price = float(costs[0])
     for repeats, cost in zip(per_level, costs[1:], strict=True):
         price = repeats * price + float(cost)

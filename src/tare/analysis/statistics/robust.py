@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 
 class Centres(NamedTuple):
-    """Robust centres and their intervals, shape ``(metrics,)``; infinite where nothing bounds."""
+    """Robust centres and their intervals, shape ``(metrics,)``; infinite if there is no bound."""
 
     centre: Floats
     low: Floats

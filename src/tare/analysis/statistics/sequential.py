@@ -33,14 +33,14 @@ Extremes = NDArray[np.float32]
 LEVEL = 0.05
 _GRID = 201
 _FURTHEST = 9.0
-"""Standard deviations beyond which nothing is expected to be."""
+"""Standard deviations beyond which values are neglected."""
 _BISECTIONS = 13
 _SLACK = np.float32(1e-6)
 """Statistics that are equal in exact arithmetic must count as equal."""
 
 
 class LookPlan(NamedTuple):
-    """The blocks between which a run stops, as its study fixes them.
+    """The range of blocks in which a run may stop, as its study fixes it.
 
     Args:
         least: Blocks at the first look.
@@ -53,7 +53,7 @@ class LookPlan(NamedTuple):
     def looks(self, blocks: int | None = None) -> tuple[int, ...]:
         """Return the numbers of blocks that are looked at, up to ``blocks``.
 
-        Each block up to 40 is looked at, and after that every twentieth part more.
+        Each block up to 40 is looked at. After that, each look has a twentieth more blocks.
         """
         last = self.most if blocks is None else min(blocks, self.most)
         return tuple(look for look in _looks(max(self.least, _fewest()), self.most) if look <= last)
@@ -63,10 +63,10 @@ class LookPlan(NamedTuple):
         return [look / self.most for look in looks]
 
     def level(self, blocks: int, level: float = LEVEL) -> float:
-        """Return the two-sided level of an interval after so many blocks, below ``level``.
+        """Return the two-sided level of an interval after ``blocks`` blocks, below ``level``.
 
         Args:
-            blocks: Blocks; the newest look among them counts.
+            blocks: Number of blocks; the newest look up to it counts.
             level: Level of all looks together.
         """
         looks = self.looks()
@@ -77,7 +77,7 @@ class LookPlan(NamedTuple):
 
 
 def spent(share: float) -> float:
-    """Return which part of the level may be spent, by the share of the planned blocks."""
+    """Return the part of the level that may be spent, for a share of the planned blocks."""
     return math.log1p((math.e - 1) * min(max(share, 0.0), 1.0))
 
 
@@ -119,12 +119,12 @@ def _levels(looks: tuple[int, ...], most: int, level: float) -> tuple[float, ...
 
 
 def _crossing_probability(grid: Floats, weight: Floats, scale: float, bar: float) -> float:
-    """Return how likely the next sum is beyond a bar, if no look has declared the one before."""
+    """Return the probability that the next sum exceeds a bar, if no earlier look declared it."""
     return float(weight @ (_upper_tail(bar * scale - grid) + _upper_tail(bar * scale + grid)))
 
 
 def _find_bar(beyond: Callable[[float], float], wanted: float) -> float:
-    """Return the bar that a sum is beyond with the wanted chance, by bisection."""
+    """Find by bisection the bar that a sum exceeds with the wanted probability."""
     low, high = 0.0, _FURTHEST
     for _ in range(26):
         middle = (low + high) / 2
@@ -141,16 +141,16 @@ def _simpson(step: float) -> Floats:
 
 
 def _upper_tail(z: Floats) -> Floats:
-    """Return how likely a normal value is greater."""
+    """Return the probability that a standard normal value is greater."""
     return np.array([math.erfc(x) for x in (z / math.sqrt(2)).tolist()]) / 2
 
 
 def sequential_p(extremes: Sequence[Extremes], shares: Sequence[float], metrics: int) -> Adjusted:
-    """Return p-values that stay valid if the blocks were looked at before: the levels that declare.
+    """Return p-values that remain valid although the blocks were looked at before.
 
     A p is the smallest familywise level at which the difference would have been declared by now.
-    Metrics are declared one after the other (step-down): with each that is declared, the others
-    compete without it.
+    Metrics are declared one after the other (step-down). Once a metric is declared, it no longer
+    competes with the others.
 
     Args:
         extremes: For each look how extreme each metric is under each pattern, the observed one

@@ -26,23 +26,23 @@ EXCLUDED = 0.25
 _UPPER = 1.28
 """Standard errors to the end of the one-sided 90 % interval that must exclude it."""
 _HELD = 0.5
-"""Standard errors above the estimate: the correlation that a verdict assumes if it is not."""
+"""Standard errors above the estimate: the correlation that a verdict assumes otherwise."""
 _HELD_AT_LOOKS = 1.28
-"""The same for verdicts that are looked at after each block: one of many looks finds a correlation
-that is too small by chance."""
+"""The same if verdicts are looked at after each block: one of many looks finds a correlation that
+is too small by chance."""
 _MOST_HELD = 0.9
 _LEAST_HELD = 1.5
 _CHUNK = 1 << 21
 
 
 class Serial(NamedTuple):
-    """Per metric the statistics and their p-values over the family, shape ``(metrics,)`` each.
+    """The statistics of each metric and their p-values over the family, shape ``(metrics,)`` each.
 
     Args:
         lag: Correlation of a block's difference with the one before.
-        lag_p: Its adjusted one-sided p, for neighbouring blocks that are alike.
+        lag_p: Adjusted one-sided p of ``lag``, for neighbouring blocks that are alike.
         drift: Correlation of the differences with the blocks' order.
-        drift_p: Its adjusted two-sided p.
+        drift_p: Adjusted two-sided p of ``drift``.
         together: p of the sum of all metrics' lag correlations, one-sided; one number.
         spread: Standard deviation of the mean of all metrics' lag correlations over the shuffles.
     """
@@ -84,7 +84,7 @@ def serial(differences: ArrayLike, seed: int = 0) -> Serial:
     lags, drifts, sums = np.empty(DRAWS), np.empty(DRAWS), np.empty(DRAWS)
     rng = np.random.default_rng(seed)
     orders = rng.random((DRAWS, blocks)).argsort(axis=1)
-    # All shuffles at once, as far as memory allows: one by one, each would cost a few calls.
+    # Compute as many shuffles at once as memory allows: each call has a fixed cost.
     step = max(1, _CHUNK // scaled.size)
     for start in range(0, DRAWS, step):
         of_all, along = _shuffled(scaled, time, orders[start : start + step])

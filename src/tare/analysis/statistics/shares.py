@@ -31,7 +31,7 @@ def exact_share(count: int, total: int, confidence: float) -> Share:
     Args:
         count: The count, from 0 to ``total``.
         total: The total; if it is 0, the interval is from 0 to 1.
-        confidence: Nominal coverage; at most half of the rest is on each side.
+        confidence: Nominal coverage; at most half of the error is on each side.
 
     Raises:
         ValueError: ``count`` is not from 0 to ``total``.
@@ -47,7 +47,7 @@ def exact_share(count: int, total: int, confidence: float) -> Share:
 def fisher_p(count: int, total: int, other_count: int, other_total: int) -> float:
     """Return the two-sided p of Fisher's exact test (1935) that two shares are the same.
 
-    All tables with the same margins that are at most as likely as the one seen count.
+    All tables with the same margins that are at most as likely as the observed one count.
     """
     successes, size = count + other_count, total + other_total
     least, most = max(0, successes - other_total), min(total, successes)

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 LEAST_FACTOR = 1.2
-"""A boot is reported as slow only if it takes this many times as long as the typical one …"""
+"""A boot is reported as slow only if it takes this many times as long as the typical one."""
 FALSE_ALARMS = 0.005
-"""… and is also far off in robust standard deviations (1.4826 · MAD). The bar is exceeded by the
-greatest of as many normal boots in only this share of arms."""
+"""A slow boot must also exceed a bar in robust standard deviations (1.4826 · MAD). In only this
+share of arms does the greatest of as many normal boots exceed the bar."""
 LEAST_BOOTS = 6
 
 _DRAWS = 40_000
@@ -29,8 +29,8 @@ _USUAL = (
     4.612263099560583, 4.607422607375631,
 )
 # fmt: on
-"""The results of :func:`_simulated` for 6 boots and more: to draw them each time took a twentieth
-of a small report's time."""
+"""The results of :func:`_simulated` for 6 boots and more. Drawing them each time would take a
+twentieth of a small report's time."""
 
 
 def slow_boots(logs: ArrayLike) -> NDArray[np.bool_]:
@@ -65,7 +65,7 @@ def slow_boots(logs: ArrayLike) -> NDArray[np.bool_]:
 
 
 def _reach(boots: int) -> float:
-    """Return the most robust deviations that the slowest of normal boots may be off."""
+    """Return the bar for slow boots: robust deviations that normal boots rarely exceed."""
     place = boots - LEAST_BOOTS
     return _USUAL[place] if 0 <= place < len(_USUAL) else _simulated(boots)
 
@@ -74,8 +74,8 @@ def _reach(boots: int) -> float:
 def _simulated(boots: int) -> float:
     """Find the reach by simulation with a fixed seed.
 
-    With few boots the deviation itself is so uncertain that no normal quantile will do (8 boots:
-    13 deviations).
+    With few boots the deviation itself is so uncertain that no normal quantile is large enough (8
+    boots: 13 deviations).
     """
     drawn = np.random.default_rng(boots).standard_normal((_DRAWS, boots))
     middle = np.median(drawn, axis=1)

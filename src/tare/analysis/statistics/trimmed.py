@@ -1,8 +1,8 @@
 """Trimmed means: the mean of typical blocks, without a fifth of the blocks at either end.
 
 One boot in twenty that is three times slower moves a mean, and widens its interval so far that
-true differences are missed. A trimmed mean leaves such boots out, and loses little where there are
-none. Its interval is Student's t with winsorised squares (Tukey & McLaughlin 1963, Yuen 1974).
+true differences are missed. A trimmed mean leaves such boots out. Without such boots it loses
+little. Its interval is Student's t with winsorised squares (Tukey & McLaughlin 1963, Yuen 1974).
 
 Tests compare the same statistic under exchanges of names, so they are exact for any noise.
 """
@@ -25,8 +25,8 @@ SHARE = 0.2
 COST = 1.05
 """The standard deviation of a trimmed mean of normal noise, relative to that of the mean.
 
-It is √1.145 = 1.07 for many blocks (winsorised variance ÷ (1 − 2 · 0.2)²), and less for the few
-blocks of which a smaller share than a fifth is left out.
+It is √1.145 = 1.07 for many blocks (winsorised variance ÷ (1 − 2 · 0.2)²). It is less for few
+blocks, because the share that is left out is then below a fifth.
 """
 _SHOWN = 0.95
 LEAST_BLOCKS = 5
@@ -41,7 +41,7 @@ class _Trimmed(NamedTuple):
 
 
 def left_out(blocks: int) -> int:
-    """Return how many of so many blocks are left out at either end."""
+    """Return how many of ``blocks`` blocks are left out at either end."""
     return max(1, int(SHARE * blocks)) if blocks >= LEAST_BLOCKS else 0
 
 
@@ -51,7 +51,7 @@ def degrees(blocks: int) -> int:
 
 
 def spread_of_trimmed(blocks: int) -> float:
-    """Return by how much more normal noise a test of trimmed means has, as it seems to its power.
+    """Return the factor by which trimming increases the noise, in its effect on a test's power.
 
     A trimmed mean varies a little more than a mean, and its interval has fewer degrees of freedom.
     """
@@ -97,9 +97,9 @@ def trimmed_shares(values: Floats, added: float) -> Floats:
 
 
 def invariant_squares(values: ArrayLike) -> float:
-    """Return winsorised squares about 0 that no exchange of names changes, as for one mean.
+    """Return the mean winsorised sum of squares about 0, which no exchange of names changes.
 
-    Exchanges that put half of the values at either end would winsorise twice as many of the sizes.
+    An exchange that puts half of the values at either end would winsorise twice as many sizes.
 
     Args:
         values: The differences of a metric under all ways to name boots, ``(ways, blocks)``; ways

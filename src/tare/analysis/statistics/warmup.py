@@ -1,9 +1,9 @@
 """Warm-up by change points, and series without a steady state.
 
-Change points by PELT (Killick, Fearnhead & Eckley 2012) on mean and variance with penalty
-15·ln n, as Barrett et al. ("Virtual Machine Warmup Blows Hot and Cold", OOPSLA 2017) found right
-for iteration times. The search is exact. It is implemented here with whole-array steps, because the
-general library for it needs 5.8 s for 1000 values and this code 20 ms (the tests compare the two).
+Change points are found by PELT (Killick, Fearnhead & Eckley 2012) on mean and variance. The penalty
+is 15·ln n, which Barrett et al. ("Virtual Machine Warmup Blows Hot and Cold", OOPSLA 2017) found
+right for iteration times. The search is exact. It is implemented here with whole-array steps: the
+general library for it needs 5.8 s for 1000 values, this code 20 ms (the tests compare the two).
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def change_points_of_all(
 ) -> tuple[tuple[int, ...], ...]:
     """Return the change points of several equally long series at once.
 
-    The cost of a stretch is twice its negative normal log-likelihood; at least two values long.
-    Optimal partitioning (Jackson et al. 2005), which PELT prunes without changing its result:
-    over many short series one array operation per end is faster than pruning each.
+    The cost of a stretch is twice its negative normal log-likelihood; it is at least two values
+    long. This is optimal partitioning (Jackson et al. 2005), which PELT prunes without changing its
+    result. Over many short series, one array operation per end is faster than pruning each.
 
     Args:
         values: Shape ``(series, n)``.
@@ -99,7 +99,7 @@ def change_points_of_all(
         length = end - np.arange(starts)
         mean = (sums[:, [end]] - sums[:, :starts]) / length
         variance = np.maximum((squares[:, [end]] - squares[:, :starts]) / length - mean**2, 0)
-        # Added and not a lower bound: so splitting a stretch never costs more.
+        # The floor is added, not applied as a lower bound, so that splitting never costs more.
         costs = best[:, :starts] + length * np.log(variance + floor)
         least = costs.argmin(axis=1)
         best[:, end], last[:, end] = costs[rows, least] + fine, least
@@ -127,8 +127,8 @@ def trend(values: ArrayLike) -> Trend:
 
     Stretches are equivalent to the last one when their means differ by at most 1 % of it or by
     one standard deviation of the values in the last one, whichever is more. The series is steady
-    from the first of the last equivalent stretches on. It has no steady state if that is
-    within its last quarter.
+    from the first of the last equivalent stretches on. It has no steady state if that stretch
+    begins in its last quarter.
 
     Args:
         values: Durations in order of time (less is better), shape ``(n,)``; at least 16, or it
@@ -178,7 +178,7 @@ def without_outliers(values: ArrayLike) -> Floats:
     """Return the series with lone outliers replaced by the median around them.
 
     An outlier is further than 3·(P90 − P10) from the median of the 200 values around it
-    (Barrett et al., §4.1); left in, a few of them make stretches of their own.
+    (Barrett et al., §4.1). If a few outliers were left in, they would form their own stretches.
 
     Args:
         values: Shape ``(n,)``, in order of time.
