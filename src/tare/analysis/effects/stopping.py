@@ -208,7 +208,7 @@ def blocks_wanted(
         values: Headline observations so far.
         asked: What is asked.
         least: The least number of blocks, from which the first estimate is made.
-        blocks_done: The number of blocks so far; later ones are not needed for the decision.
+        blocks_done: The number of blocks so far; no estimate uses more.
         once: Whether only the least blocks determine the number (Stein's two stages).
     """
     numbers = sorted({value.block for value in values})

@@ -1,4 +1,4 @@
-"""What the single CPUs of a computer were busy with, and groups of them: shares of their time."""
+"""The work of single CPUs and of groups of them, as shares of their time."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ STATES: Mapping[str, tuple[str, ...]] = {
 I/O wait is idle time during which a request is under way: no use of a CPU. A state is missing if
 its counters are: agents leave out steal that no hypervisor reports, because it is not a zero."""
 GUEST = ("guest", "guest_nice")
-"""In user and nice already (proc_stat(5)), so they are not added once more."""
+"""States whose time is already part of user and nice (proc_stat(5)), so it is not added again."""
 _STATE = re.compile(r"(cpu\d*)\.(\w+)", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Core:
-    """One CPU over one cell: by reported state of :data:`STATES`, its shares by interval."""
+    """One CPU over one cell: for each state of :data:`STATES`, its share in each interval."""
 
     number: int
     values: Mapping[str, tuple[float, ...]]
 
 
 def grown(values: Column) -> Column:
-    """Return what a counter grew by between samples; one that ran backwards grew by nothing."""
+    """Return a counter's growth between samples; one that ran backwards counts as no growth."""
     return np.maximum(np.diff(values), 0.0)
 
 
@@ -43,7 +43,7 @@ def shares(columns: Mapping[str, Column], cpu: str = "cpu") -> dict[str, Column]
     """Return the share of each state in a CPU's time; those without counters are missing.
 
     Args:
-        columns: Counters by name, a value a sample.
+        columns: Counters by name, with one value per sample.
         cpu: ``cpu`` for all together, ``cpu3`` for one.
     """
     return _shares(_columns_by_cpu(columns).get(cpu, {}))
@@ -70,11 +70,11 @@ def _shares(states: Mapping[str, Column]) -> dict[str, Column]:
 
 
 def cores_of(columns: Mapping[str, Column], kept: NDArray[np.bool_]) -> tuple[Core, ...]:
-    """Return the CPUs whose counters there are, by number.
+    """Return the CPUs that have counters, by number.
 
     Args:
-        columns: Counters by name, a value a sample.
-        kept: Which intervals count.
+        columns: Counters by name, with one value per sample.
+        kept: For each interval, whether it counts.
     """
     by_number = {
         int(cpu[3:]): states for cpu, states in _columns_by_cpu(columns).items() if cpu != "cpu"
@@ -94,7 +94,7 @@ def cores_of(columns: Mapping[str, Column], kept: NDArray[np.bool_]) -> tuple[Co
 def mean_of_cores(cores: Iterable[Core]) -> dict[str, tuple[float, ...]]:
     """Return the mean of CPUs' shares, state by state; empty without CPUs.
 
-    Every CPU's time passes alike, so that this is the share of all their time.
+    All CPUs have the same elapsed time, so this is the share of their total time.
     """
     chosen = list(cores)
     if not chosen:
@@ -112,9 +112,9 @@ def bound_cpus(placements: Iterable[Mapping[str, Any]]) -> frozenset[int]:
 
 
 def kept_cpus(placement: Mapping[str, Any]) -> frozenset[int]:
-    """Return the CPUs that a machine of the host's kernel uses: it may be bound to none.
+    """Return the CPUs that a machine on the host's kernel uses, even if it is not bound to any.
 
-    It has no more of them than a guest has vCPUs, and another machine may use the same.
+    It has at most as many as a guest has vCPUs, and another machine may use the same ones.
     """
     return frozenset(_numbers(placement.get("cpus")) or _numbers(placement.get("keeps_to")))
 

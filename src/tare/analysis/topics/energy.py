@@ -1,7 +1,7 @@
-"""The energy of a unit of work: what the host used while a cell was measured.
+"""The energy of a unit of work, from the host's power while a cell was measured.
 
-The probe `energy` covers a cell from its start to its end, warm-up included, and a metric only what
-is measured. So the host's mean power is divided by the rate of the work, as CPU time is in
+The probe `energy` covers a cell from its start to its end, warm-up included. A metric covers only
+the measured part. So the host's mean power is divided by the rate of the work, as for CPU time in
 :mod:`tare.analysis.topics.unit_cost`.
 
 The host's idle power is part of all values: nothing is subtracted.
@@ -28,7 +28,7 @@ PROBE = "energy"
 PROCESSORS, MEMORY = "processors (RAPL)", "memory (RAPL)"
 PLATFORM, COMPUTER = "platform (RAPL)", "whole computer (BMC)"
 METERS = (PROCESSORS, MEMORY, PLATFORM, COMPUTER)
-"""What a meter covers. Sums over meters mean nothing: some contain others."""
+"""The parts of the host that meters cover. Do not add meters up: some contain others."""
 
 
 class _Counter(TypedDict, total=False):
@@ -79,7 +79,7 @@ class EnergyCost:
             blocks. None if no metric counts work, or if the meter is too coarse.
         uncertainty: The meter's uncertainty in one cell as a share of the energy, the largest of
             all cells; None if unknown.
-        ratio: The same over the baseline's in the same block, geometric mean; None without.
+        ratio: ``per_unit_j`` over the baseline's in the same block, geometric mean; None without.
         interval: The interval of the ratio, Student's t over blocks; None with fewer than two.
         blocks: The number of blocks.
     """
@@ -123,7 +123,7 @@ def energy_costs(
         confidence: Nominal coverage of the intervals.
 
     Returns:
-        The energies, and for each reason why one was not measured the arms.
+        The energies, and for each reason why energy was not measured, the arms that it applies to.
     """
     groups: dict[tuple[Key, str], dict[str, _Group]] = {}
     units: dict[Key, str] = {}
@@ -164,7 +164,7 @@ def energy_costs(
 
 
 def _read(facts: Any) -> _Recorded:
-    """Return the facts of a cell; a run's folder may come from anyone."""
+    """Check and return the facts of a cell: a run's folder may come from anyone."""
     try:
         return _reader().validate_python(facts)
     except ValidationError:
@@ -208,7 +208,7 @@ def _readings(recorded: _Recorded) -> Iterator[tuple[str, _Reading]]:
 
 
 def _meter_of(domain: str) -> str:
-    """Return what a counter of RAPL covers; empty for a part that another counter contains.
+    """Return the meter of a RAPL counter; empty for a part that another counter contains.
 
     The memory of a package is not part of it on servers, so it has a meter of its own.
     """

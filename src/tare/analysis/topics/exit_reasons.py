@@ -288,7 +288,7 @@ XEN_PV: Mapping[int, Reason] = MappingProxyType(
 )
 """Hypercalls by their number (xen/include/public/xen.h) and other events (public/trace.h)."""
 XEN_PV_ISA = "xen-pv"
-"""Takes the place of the architecture for PV guests of Xen, whose crossings have no time."""
+"""The name in place of the architecture for PV guests of Xen, whose exits have no known time."""
 
 _TABLES_OF = MappingProxyType({"vmx": VMX, "svm": SVM, "arm64": ARM64, XEN_PV_ISA: XEN_PV})
 _IDLE = frozenset(

@@ -1,4 +1,4 @@
-"""Exits of virtual machines by reason, and which part of an arm's added time each explains."""
+"""Exits of virtual machines by reason, and the part of an arm's added time that each explains."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class ReasonCost:
     Args:
         reason: The reason.
         per_s: Exits per second of one vCPU.
-        share: The share of the vCPU's time until the guest ran again.
+        share: The share of the vCPU's time from these exits until the guest ran again.
         each_s: Mean time of one exit; None if it is unknown, as of PV guests of Xen.
-        total_s: The time over all vCPUs and cells; estimated where only a part was recorded.
+        total_s: The time over all vCPUs and cells; estimated if only a part was recorded.
         total: The number of exits over all vCPUs and cells, estimated likewise.
         per_unit: Exits per unit of work; None if the workload has no rate.
     """
@@ -96,8 +96,8 @@ class HelperTime:
 
     Args:
         name: The thread's name.
-        ran_s: For how long it ran.
-        waited_s: For how long it was ready to run, but another thread had the CPU.
+        ran_s: The time for which it ran, in seconds.
+        waited_s: The time for which it was ready but another thread had the CPU, in seconds.
     """
 
     name: str
@@ -113,7 +113,7 @@ class ArmExits:
         cells: Number of cells in which exits were recorded.
         vcpus: Number of vCPUs of the machine.
         reasons: The reasons, the one that takes most time first; those of idle time last.
-        recorded: The share of the time that was recorded; below 1 where recording costs much.
+        recorded: The share of the time that was recorded; below 1 if recording is expensive.
         dropped: Exits that the kernel's histogram had no room for.
         agreement: Recorded exits over those of the kernel's own counter; None if it is unknown, or
             if only a part was recorded.
@@ -165,7 +165,7 @@ class ArmExits:
 
 
 def arm_exits(runs: Sequence[RunData]) -> tuple[ArmExits, ...]:
-    """Return the exits of each arm and workload, in the order in which cells came."""
+    """Return the exits of each arm and workload, in the order of the cells."""
     found: dict[tuple[str, str, str, str], list[tuple[Any, float | None, str]]] = {}
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
     for run in runs:
@@ -240,7 +240,7 @@ def _helpers(recorded: Sequence[_Recorded]) -> tuple[HelperTime, ...]:
 
 
 def _read(facts: Any) -> _Recorded:
-    """Return the facts of a cell; a run's folder may come from anyone."""
+    """Check and return the facts of a cell: a run's folder may come from anyone."""
     nothing: _Recorded = {"vcpus": 0, "seconds": 0.0}
     if isinstance(facts, Mapping) and isinstance(facts.get("missing"), str):
         return {**nothing, "missing": facts["missing"]}
@@ -251,10 +251,10 @@ def _read(facts: Any) -> _Recorded:
 
 
 def _switch_s(facts: _Recorded) -> float:
-    """Return what an exit of a cell cost in addition to its recorded time; may be negative.
+    """Return the time of one exit beyond its recorded time, in seconds; it may be negative.
 
-    The time that was measured with CPUID, as well as the recorded time, contains parts of what
-    recording costs. Exits in the part of the cell that was not recorded did not cost that.
+    The time that was measured with CPUID, like the recorded time, contains a part of the cost of
+    recording. Exits in the part of the cell that was not recorded did not have that cost.
     """
     unrecorded = 1 - min(1.0, facts["recorded_s"] / facts["seconds"])
     return facts["switch_s"] - unrecorded * facts.get("cost_per_exit_s", 0.0)
@@ -304,16 +304,16 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Decomposition:
-    """Where the time went that an arm adds to one unit of work.
+    """The parts of the time that an arm adds to one unit of work.
 
     With one vCPU, the elapsed time is decomposed. Several vCPUs work at the same time, so that
     their elapsed times overlap. What adds up is the time in which they ran or were ready to run.
 
     Args:
-        effect: What is decomposed: a rate against the baseline's.
+        effect: The effect that is decomposed: a rate against the baseline's.
         added_s: The added time of one unit of work.
-        buckets: What was measured of it, the largest first.
-        unexplained_s: The rest.
+        buckets: The measured parts of the added time, the largest first.
+        unexplained_s: The rest of the added time.
         host_threads_s: CPU time per unit of work of the machine's other threads on the host. They
             work at the same time as the vCPU, so it does not count in the sum. None if unknown.
         decided: Whether the comparison shows a difference.
@@ -350,7 +350,7 @@ def decompositions(
     """Decompose the added time of each effect on a rate.
 
     Args:
-        runs: The runs, with what machines cost their hosts.
+        runs: The runs, with the host costs of machines.
         effects: Effects against the baseline.
         found: The exits of each arm.
 
@@ -401,7 +401,7 @@ def _decomposed(
         mine: The arm's exits.
         against: The baseline's, if it is a machine with exits of its own.
         own_s: The time of one unit of work on the arm.
-        base_s: That on the baseline.
+        base_s: The time of one unit of work on the baseline.
     """
     count = mine.vcpus
     own = _shares(runs, effect, effect.arm, count, mine.run_delay)
@@ -461,8 +461,8 @@ def _decomposed(
 def _exit_seconds(found: ArmExits, shares: _Shares, unit_s: float) -> dict[str, float]:
     """Return the time of exits by reason per unit of work, on average over the vCPUs."""
     # On KVM, a vCPU loses its CPU only within an exit, so its waits are part of the exits' time.
-    # Most are in interrupts, which let the host switch threads. What is beyond their time is taken
-    # from all others in proportion. xentrace shows the waits by themselves.
+    # Most are in interrupts, which let the host switch threads. Waits beyond the interrupts' time
+    # are subtracted from all other exits in proportion. xentrace shows the waits by themselves.
     left = (shares.run_delay or 0.0) if found.run_delay is None else 0.0
     taken = {
         each.reason.name: each.total_s / shares.wall_s / max(1, found.vcpus)
@@ -490,10 +490,10 @@ class _Shares:
     """Shares of the wall time of an arm's cells; None where they were not measured.
 
     Args:
-        wall_s: That time, over all cells.
-        busy: The time that what measures had a CPU: a vCPU, or the processes of a bare machine; the
-            mean of all vCPUs, or of as many CPUs.
-        run_delay: The time that it was ready, but another ran; the mean likewise.
+        wall_s: The wall time of all cells, in seconds.
+        busy: The share in which the measuring side had a CPU: a vCPU, or the processes of a bare
+            machine. It is the mean over all vCPUs, or over as many CPUs.
+        run_delay: The share in which it was ready, but another ran; the mean likewise.
         threads: The CPU time of the host's threads other than vCPUs; their sum.
     """
 
@@ -504,12 +504,12 @@ class _Shares:
 
     @property
     def off(self) -> float | None:
-        """The time that it had no CPU: it waited for one, or was idle."""
+        """The share in which it had no CPU: it waited for one, or was idle."""
         return None if self.busy is None else max(0.0, 1 - self.busy)
 
     @property
     def demand(self) -> float | None:
-        """The time that it ran, or was ready to run."""
+        """The share in which it ran, or was ready to run."""
         return None if self.busy is None else self.busy + (self.run_delay or 0.0)
 
 

@@ -14,24 +14,24 @@ from tare.events.cell_facts import CellFacts, HardwareCounts
 _Count = Literal["seconds", "llc_misses", "llc_references", "instructions", "cycles", "bytes"]
 
 LINE_BYTES = 64
-"""What a miss of the last-level cache brings from memory on x86-64: one line."""
+"""The bytes that a miss of the last-level cache reads from memory on x86-64: one line."""
 
 
 @dataclass(frozen=True)
 class CellHardware:
-    """What was counted in one arm, scenario and workload: means over cells.
+    """The counts of one arm, scenario and workload, as means over cells.
 
     Args:
-        cells: How many cells have any counts.
+        cells: Number of cells with any counts.
         misses_per_s: Accesses to the last-level cache that missed it; None if not counted.
-        bandwidth: Bytes per second that these brought from memory; None if not counted.
+        bandwidth: Bytes per second that these misses read from memory; None if not counted.
         miss_share: Misses over all accesses to that cache; None if either was not counted.
         per_cycle: Instructions per cycle; None if either was not counted.
         missing: Why something was not counted; empty if all was.
         of_host: Bytes per second that all CPUs of the host moved to and from memory; None if not
             counted.
-        host_missing: Why that was not counted; empty if it was, or was not asked for.
-        by_host: Misses per second of the machine's own threads, its vCPUs', as its host counted
+        host_missing: Why ``of_host`` was not counted; empty if it was, or was not requested.
+        by_host: Misses per second of the machine's own threads (its vCPUs), as its host counted
             them; None if it did not.
         others: The same for all other machines of the cell together.
         by_host_missing: Why the host did not count for a machine; empty if it did for all.
@@ -56,7 +56,7 @@ class CellHardware:
 
 
 def counted(runs: Sequence[RunData]) -> tuple[CellHardware, ...]:
-    """Return what was counted, in the order in which cells came; empty if nothing was asked."""
+    """Return the counts, in the order of the cells; empty if no counters were requested."""
     found: dict[tuple[str, str, str, str], list[CellFacts]] = {}
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
     for run in runs:
@@ -96,7 +96,7 @@ def _counted(
 def _mean_misses(others: Sequence[Sequence[HardwareCounts]]) -> float | None:
     """Return the mean over cells of the misses per second of all other machines of a cell.
 
-    A cell counts only where each of them was counted.
+    A cell is included only if all of these machines were counted.
     """
     sums = []
     for machines in others:

@@ -1,7 +1,7 @@
-"""What the host did to one thread, out of the series ``host-sched``: when, how long, and who.
+"""Follow one thread through the series ``host-sched``: when, for how long and why it was held up.
 
-The measuring thread is either on a CPU, where interrupts may hold it up, or it is not, and then
-something else is there: another thread, or nothing.
+The measuring thread is either on a CPU, where interrupts may delay it, or off its CPU. That CPU
+then runs another thread, or is idle.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ CauseKind = Literal[
 
 @dataclass(frozen=True, order=True)
 class Cause:
-    """Why time was lost.
+    """The reason why time was lost.
 
     Args:
-        kind: ``preempted``: another thread ran; ``timer interrupt`` and ``other interrupt``: the
-            host's kernel handled one; ``host throttling``: a limit that was in force held the
-            thread back; ``wake-up``: it had been woken, and its idle CPU came back so late;
-            ``idle though ready``: its CPU was idle and no limit in force, so the host says what
-            happened but not why; ``host's own steal``: nothing happened on the host, and its own
-            hypervisor had taken as much; ``platform``: the thread itself waited, so whatever runs
-            the machine was at work (if that in turn was kept from its CPU, it is ``preempted``);
-            ``stopped``: a signal or a debugger stopped the thread, and nothing continued it yet;
-            ``guest's own tick``: nothing happened on the host, and the machine's own timer was
-            due; ``unexplained``: nothing of all that.
-        who: By whom or by which: a role and a thread's name, an interrupt's name; may be empty.
+        kind: ``preempted``: another thread ran. ``timer interrupt`` and ``other interrupt``: the
+            host's kernel handled one. ``host throttling``: a limit that was in force held the
+            thread back. ``wake-up``: it had been woken, and its idle CPU took this long to resume.
+            ``idle though ready``: its CPU was idle and no limit in force, so the host shows what
+            happened but not why. ``host's own steal``: nothing happened on the host, and its own
+            hypervisor had taken as much time. ``platform``: the thread itself waited, so the
+            software that runs the machine was at work (if that in turn was kept from its CPU, the
+            kind is ``preempted``). ``stopped``: a signal or a debugger stopped the thread, and
+            nothing has continued it yet. ``guest's own tick``: nothing happened on the host, and
+            the machine's own timer was due. ``unexplained``: none of these.
+        who: The thread (role and name) or the interrupt that was the cause; may be empty.
     """
 
     kind: CauseKind
@@ -53,12 +53,12 @@ class Cause:
 
     @property
     def explains(self) -> bool:
-        """Whether it says why the time was lost, and not only that it was."""
+        """Whether it shows why the time was lost, and not only that it was lost."""
         return self.kind not in ("unexplained", "idle though ready")
 
     @property
     def wanted_to_run(self) -> bool:
-        """Whether the thread was ready meanwhile."""
+        """Whether the thread was ready to run meanwhile."""
         return self.kind not in ("platform", "stopped")
 
     def __str__(self) -> str:
@@ -77,14 +77,14 @@ class Cause:
 
 @dataclass(frozen=True)
 class Episode:
-    """One stretch in which the host kept the thread from running, by the host's clock, in ns.
+    """One period in which the host kept the thread from running, on the host's clock in ns.
 
     Args:
-        begin_ns: From when on it surely was so.
-        end_ns: Until when it surely was so.
-        cause: Why.
-        before_ns: By how much earlier it may have begun, where the kernel did not record a switch.
-        after_ns: By how much later it may have ended, for the same reason.
+        begin_ns: The time from which it is certain.
+        end_ns: The time until which it is certain.
+        cause: The cause.
+        before_ns: How much earlier it may have begun, if the kernel did not record a switch.
+        after_ns: How much later it may have ended, for the same reason.
     """
 
     begin_ns: int
@@ -95,24 +95,24 @@ class Episode:
 
     @property
     def length_ns(self) -> int:
-        """How long it was."""
+        """The certain length, in ns."""
         return self.end_ns - self.begin_ns
 
     @property
     def unseen_ns(self) -> int:
-        """By how much longer it may have been."""
+        """How much longer it may have been, in ns."""
         return self.before_ns + self.after_ns
 
 
 @dataclass(frozen=True)
 class Track:
-    """What the host did to one thread.
+    """The periods in which the host kept one thread from running.
 
     Args:
-        thread: Its id.
-        episodes: When it was kept from running, in order.
-        running_ns: How long it had a CPU, interrupts included.
-        missed: Switches that the kernel did not record, as the next event shows.
+        thread: The thread's id.
+        episodes: The periods in which it was kept from running, in order.
+        running_ns: The time for which it had a CPU, interrupts included.
+        missed: The number of switches that the kernel did not record, as the next event shows.
     """
 
     thread: int
@@ -126,7 +126,7 @@ _SOFTIRQS = ("hi", "timer", "net-tx", "net-rx", "block", "irq-poll", "tasklet", 
 _ENTRIES = {HostEvent.IRQ_ENTRY, HostEvent.SOFTIRQ_ENTRY, HostEvent.VECTOR_ENTRY}
 _EXITS = {HostEvent.IRQ_EXIT, HostEvent.SOFTIRQ_EXIT, HostEvent.VECTOR_EXIT}
 JOINED_NS = 1_000
-"""Interrupts so close to one another are one: a softirq runs right after what raised it."""
+"""The largest gap between interrupts that are joined: a softirq runs right after its interrupt."""
 
 WAKE_UP = Cause("wake-up")
 IDLE_READY = Cause("idle though ready")
@@ -171,17 +171,17 @@ class ThreadNames:
 
 
 def follow(columns: Columns, threads: Sequence[int], names: ThreadNames) -> Track | None:
-    """Follow the thread out of ``threads`` that ran longest.
+    """Follow the one of ``threads`` that ran longest.
 
-    A machine with several virtual CPUs measures on one of them, and that one never rests.
+    A machine with several virtual CPUs measures on one of them, which is never idle.
 
     Args:
         columns: The series ``host-sched``.
-        threads: The candidates.
-        names: The names of the others.
+        threads: The ids of the candidates.
+        names: The names of threads and interrupts.
 
     Returns:
-        The track; None when none of them ran.
+        The track; None if none of them ran.
     """
     tracks = [track_thread(columns, thread, names) for thread in threads]
     best = max(tracks, key=lambda track: track.running_ns, default=None)
@@ -189,7 +189,7 @@ def follow(columns: Columns, threads: Sequence[int], names: ThreadNames) -> Trac
 
 
 def track_thread(columns: Columns, thread: int, names: ThreadNames) -> Track:
-    """Return what the host did to ``thread``; see :func:`follow`."""
+    """Return the track of ``thread``; see :func:`follow`."""
     follower = _Follower(thread, names)
     rows = zip(
         *(
@@ -246,7 +246,7 @@ class _Follower:
             if self._cpu is not None and not self._running() and not self._ready:
                 self._absent(time_ns)
                 if who == self._thread:
-                    # From here on it is kept by whoever has the CPU that it is to run on.
+                    # From here on, the thread on the CPU that it is to run on keeps it waiting.
                     self._ready = self._woken = True
                     self._cpu = other
             if who in self._helpers and self._current.get(other) != who:
@@ -281,10 +281,10 @@ class _Follower:
         self._current[cpu], self._arrived[cpu] = who, time_ns
 
     def _moved(self, cpu: int, other: int) -> None:
-        """Let a thread that comes back on another CPU have waited there, behind ``other``.
+        """Attribute the wait of a thread that returns on another CPU to ``other``, which ran there.
 
-        Where it left, nothing shows when it was moved; it can have been there no longer than
-        ``other``. An idle CPU that it is moved to is woken for it.
+        Nothing shows when the thread was moved from the CPU that it left. It can have waited on the
+        new CPU no longer than ``other`` was there. An idle CPU that it is moved to is woken for it.
         """
         assert self._cpu is not None
         idle = self._current.get(self._cpu, IDLE) == IDLE
@@ -299,11 +299,11 @@ class _Follower:
         self._cpu = cpu
 
     def _missed(self, time_ns: int, cpu: int, shown: int) -> None:
-        """Take note that ``shown`` runs on ``cpu`` although no switch to it was recorded."""
+        """Record that ``shown`` runs on ``cpu`` although no switch to it was recorded."""
         self.missed += 1
         last = self._seen.get(cpu, time_ns)
         if self._running() and cpu == self._cpu:
-            # The thread left unseen: surely away from now on, perhaps since the last event.
+            # The switch away was not recorded: certainly off now, perhaps since the last event.
             self.running_ns += last - self._began
             self._interrupts.clear()
             self._since = max(last, time_ns - 1)
@@ -319,14 +319,14 @@ class _Follower:
             self._cpu, self._since, self._began = cpu, time_ns, time_ns
         elif cpu == self._cpu:
             if shown in self._helpers and self._ready and last > self._since:
-                # Both were held back or released together: it came when something happened here.
+                # Both were held back or released together, so it came at the last event here.
                 self._absent(last)
                 self._current[cpu] = shown
             self._absent(time_ns)
         self._current[cpu], self._arrived[cpu] = shown, time_ns
 
     def _absent(self, time_ns: int) -> None:
-        """Close the part of an absence that ends now; the next begins here."""
+        """End the current part of an absence; the next part begins now."""
         assert self._cpu is not None
         occupant = self._current.get(self._cpu, IDLE)
         if occupant != self._thread and time_ns > self._since:
@@ -354,7 +354,7 @@ class _Follower:
             self._interrupts.append((time_ns, self._names.interrupt(kind, who)))
         elif kind in _EXITS and self._interrupts:
             begin, cause = self._interrupts.pop()
-            # One inside another is part of it.
+            # A nested interrupt is part of the outer one.
             if not self._interrupts and time_ns > begin:
                 self.episodes.append(Episode(begin, time_ns, cause))
 
@@ -366,9 +366,9 @@ class _Follower:
 
 
 def joined(episodes: Iterable[Episode]) -> list[Episode]:
-    """Join interrupts that follow at once upon one another, and equal neighbours.
+    """Join interrupts that follow directly on one another, and neighbours with the same cause.
 
-    What joins bears the cause of its first part: a softirq is there because of the interrupt that
+    Joined episodes have the cause of the first part: a softirq runs because of the interrupt that
     raised it.
     """
     result: list[Episode] = []

@@ -1,4 +1,4 @@
-"""What each arm's hypervisor counted of its machines: medians over cells, never put together."""
+"""Figures that each arm's hypervisor counted for its machines: medians over cells, not combined."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tare.events.results import CellResult
 
 @dataclass(frozen=True)
 class ReportedFigure:
-    """One figure of an arm's hypervisor in one scenario, or that it reported none.
+    """One figure of an arm's hypervisor in one scenario, or the fact that it reported none.
 
     Args:
         scenario: The scenario.
         arm: The arm.
         emulated: Whether the arm's results carry the mark of emulation.
-        cells: Cells that count, of the arm in the scenario.
+        cells: The number of the arm's cells in the scenario that count.
         name: The figure, as exports call it; empty: the platform reported nothing for any cell.
-        words: What it is.
-        source: Whose account it is.
-        each: What its values are one each of: ``interval`` or ``vCPU``.
+        words: The figure in words.
+        source: The account that it is from.
+        each: What one of its values covers: an ``interval`` or a ``vCPU``.
         unit: The SI unit of the value.
-        resolution_s: Seconds that a value is a mean over: the median over the cells.
-        value: The median over the cells that have it, of the mean in each; None where none has.
-        having: How many cells those are.
+        resolution_s: The time that a value is a mean over, in seconds: the median over the cells.
+        value: The median, over the cells that have it, of the mean in each; None if none has it.
+        having: The number of those cells.
     """
 
     scenario: str
@@ -62,9 +62,9 @@ def counts_by_hypervisors(run: RunData) -> Iterator[HypervisorCount]:
 
 
 def counted_by_hypervisors(runs: Sequence[RunData]) -> tuple[ReportedFigure, ...]:
-    """Return what hypervisors counted, scenario by scenario and arm by arm; empty if none did.
+    """Return the figures of hypervisors by scenario and arm; empty if there are none.
 
-    If any arm's did, every arm has a row: no report is not the same as zeros.
+    If any arm has figures, every arm has a row: a missing report is not the same as zeros.
     """
     reported: dict[tuple[str, str], dict[tuple[str, ...], list[HypervisorCount]]] = {}
     for run in runs:

@@ -1,6 +1,6 @@
 """How much neighbours slow an arm down: its value with neighbours against its value without.
 
-The comparison stays within one arm and one block, so what the platform itself costs is not in it.
+The comparison stays within one arm and one block, so it excludes the cost of the platform itself.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class NeighbourEffect(OfMetric):
         slowdown: How many times worse: the ratio of the value with neighbours to that without,
             turned so that above 1 is worse; geometric mean over blocks (median for tails).
         interval: The interval of the slowdown; None with fewer than two blocks.
-        blocks: Blocks that have both.
-        p: For no slowdown in any metric of the arm: corrected over all of its slowdowns.
+        blocks: The number of blocks that have both.
+        p: The p-value of the slowdown, corrected over all slowdowns of the arm.
         decided: Whether there is a slowdown: p below the level, and 1 outside the interval.
     """
 
@@ -60,7 +60,7 @@ def interference(
         runs: Runs of one study.
         arms: The arms, in the order of the result.
         confidence: Nominal coverage of the intervals.
-        level: How often an arm without any slowdown may be reported with one.
+        level: The rate at which an arm without any slowdown may be reported with one.
     """
     scenarios = _scenarios_of(runs)
     if not any(each.get("neighbours") for each in scenarios.values()):
@@ -72,16 +72,16 @@ def interference(
 def memory_bus(
     runs: Sequence[RunData], arms: Sequence[str], confidence: float, level: float = LEVEL
 ) -> tuple[NeighbourEffect, ...]:
-    """Return the extra slowdown by neighbours that copy memory over those that calculate.
+    """Return the slowdown by neighbours that copy memory, relative to neighbours that calculate.
 
     Both keep their CPUs busy; only the former need caches and memory bus (fayyad2013,
-    scenarios 3 to 6). This counts no access to memory; it shows what the accesses cost.
+    scenarios 3 to 6). No accesses to memory are counted: the result shows their cost.
 
     Args:
         runs: Runs of one study.
         arms: The arms, in the order of the result.
         confidence: Nominal coverage of the intervals.
-        level: How often an arm without any slowdown may be reported with one.
+        level: The rate at which an arm without any slowdown may be reported with one.
     """
     scenarios = _scenarios_of(runs)
     calculating = {name: _calculating(name, scenarios) for name in scenarios}
@@ -95,7 +95,7 @@ def _scenarios_of(runs: Sequence[RunData]) -> Mapping[str, Any]:
 
 
 def _calculating(name: str, scenarios: Mapping[str, Any]) -> str | None:
-    """Return the scenario whose neighbours calculate where this one's copy memory."""
+    """Return the scenario that has calculating neighbours in place of those that copy memory."""
     copying = scenarios[name].get("neighbours") or ()
     if not copying or any(each.get("load") != "memory-load" for each in copying):
         return None
@@ -123,7 +123,7 @@ def _slowdowns(
     level: float,
     quiet: Mapping[str, str | None],
 ) -> tuple[NeighbourEffect, ...]:
-    """Return the slowdowns of headline metrics in scenarios, each against the one it is given."""
+    """Return the slowdowns of headline metrics in scenarios, each relative to its ``quiet`` one."""
     scenarios = _scenarios_of(runs)
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
     wanted: list[tuple[str, Pair]] = []
@@ -189,7 +189,7 @@ def _scenarios_as_arms(by_scenario: Mapping[str, Measured], arm: str) -> Measure
 
 
 def _quiet_counterpart(name: str, scenarios: Mapping[str, Any]) -> str | None:
-    """Return the scenario without neighbours to compare with, best one of the same placement."""
+    """Return the scenario without neighbours to compare with, if possible of the same placement."""
     if not scenarios[name].get("neighbours"):
         return None
     quiet = [other for other, each in scenarios.items() if not each.get("neighbours")]

@@ -1,4 +1,4 @@
-"""What machines and hosts were busy with in one step of a job: a value a block, for each arm."""
+"""The use of machines and hosts in one step of a job: one value per block, for each arm."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tare.analysis.topics.job_phases import SLAVE
 from tare.analysis.topics.monitoring import CounterTrack, Monitor
 
 Whose = Literal["machines", "host"]
-"""Whose counters: those of the machines that hold data and run tasks, or their host's."""
+"""The owners of counters: the machines that hold data and run tasks, or their host."""
 USED = "used"
-"""Stands for user and system together: I/O wait is idle time, and no part of it."""
+"""User and system time together. I/O wait is idle time, so it is not included."""
 
 
 @dataclass(frozen=True)
 class CounterValue:
-    """One quantity of one arm's cells alike, over the blocks.
+    """One quantity of an arm's cells with the same work, over the blocks.
 
     Args:
         scenario: The scenario.
@@ -27,9 +27,9 @@ class CounterValue:
         parameters: Its parameters as canonical JSON.
         arm: The arm.
         emulated: Whether it is emulated.
-        mean: Over the blocks.
+        mean: The mean over the blocks.
         ends: The interval of the mean by Student's t; None with one block.
-        blocks: How many blocks there are.
+        blocks: The number of blocks.
     """
 
     scenario: str
@@ -45,12 +45,12 @@ class CounterValue:
 def counter_values(
     monitors: Iterable[Monitor], quantity: str, whose: Whose, step: str, confidence: float
 ) -> tuple[CounterValue, ...]:
-    """Return a quantity's mean for each arm and cells alike, in the order of the cells.
+    """Return a quantity's mean for each arm and work, in the order of the cells.
 
     Args:
         monitors: The cells; those that lack the quantity are left out.
-        quantity: As a track has it, or ``KIND-used``.
-        whose: Whose counters.
+        quantity: The name of a track's quantity, or ``KIND-used``.
+        whose: The owners of the counters.
         step: The step of the job whose phases count; empty: the whole cell.
         confidence: The confidence of the intervals.
     """
@@ -78,7 +78,7 @@ def _mean_over_blocks(
 
 
 def value_of(monitor: Monitor, quantity: str, whose: Whose, step: str) -> float | None:
-    """Return a quantity's mean over the computers that it is asked of; None where it is missing."""
+    """Return a quantity's mean over a cell's machines or hosts; None if it is missing."""
     means = [
         value
         for track in tracks_of(monitor, whose)
@@ -110,7 +110,7 @@ def _stretches(monitor: Monitor, step: str) -> list[tuple[float, float]]:
 def _mean(
     track: CounterTrack, quantity: str, within: Sequence[tuple[float, float]]
 ) -> float | None:
-    """Return the mean over time, each interval weighted by how much of it is in a stretch."""
+    """Return the mean over time; an interval's weight is the part of it within the stretches."""
     values = _values(track, quantity)
     begins = (0.0, *track.time_s)
     whole = weight = 0.0

@@ -1,4 +1,4 @@
-"""Jobs on clusters: how long each phase took, and what the machines were busy with in it."""
+"""Jobs on clusters: how long each phase took, and the use of the machines in it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tare.events.cell_facts import JobFacts
 from tare.events.results import CellResult
 
 Limit = Literal["CPU", "CPU that others take", "disk", "CPU and disk", "nothing of these", ""]
-"""What a phase waits for; empty: its counters do not show it."""
+"""The resource that limits a phase; empty: its counters do not show it."""
 FULL = 0.85
-"""The share of all CPUs' time, or of one disk's, from which it counts as what limits a phase."""
+"""The share of all CPUs' time, or of one disk's, from which that resource limits a phase."""
 WAITING = 0.4
 """The share of all CPUs' time in which they idle while a request is under way, from which the disk
-counts as what limits a phase."""
+limits a phase."""
 TAKEN = 0.15
 LEAST_SAMPLES = 2
 SLAVE = "slave-"
@@ -27,10 +27,10 @@ SLAVE = "slave-"
 
 @dataclass(frozen=True)
 class PhaseUse:
-    """What the slaves of a cluster were busy with in one phase of one cell, on average.
+    """The mean use of the slaves of a cluster in one phase of one cell.
 
     Shares are of all CPUs' time and of one disk's; None: the counters do not include it.
-    ``iowait`` is idle time, and no part of ``busy``.
+    ``iowait`` is idle time, so it is not part of ``busy``.
     """
 
     cell: str
@@ -52,19 +52,19 @@ class PhaseUse:
 
 @dataclass(frozen=True)
 class JobCell:
-    """What one cell's job wrote, and what was done with page caches before it.
+    """The output of one cell's job, and the handling of page caches before it.
 
     Args:
-        cell: Its id.
-        arm: Its arm.
-        scenario: Its scenario.
-        workload: Its workload, as the study calls it.
+        cell: The cell's id.
+        arm: The arm.
+        scenario: The scenario.
+        workload: The workload, by the study's label.
         parameters: The workload's parameters.
         written_bytes: Bytes that all machines together wrote.
-        copies: How many copies each block of its output has.
+        copies: The number of copies of each block of its output.
         cold: The measured steps before which page caches were dropped.
-        warm: Those before which the caches were left unchanged.
-        undropped: Which of them could not be dropped, with the reason.
+        warm: The measured steps before which the caches were left unchanged.
+        undropped: The caches that could not be dropped, with the reason.
     """
 
     cell: str
@@ -112,7 +112,7 @@ def _job_cell(cell: CellResult, facts: JobFacts) -> JobCell:
 
 
 def _undropped(machine: Mapping[str, Any]) -> Iterator[str]:
-    """Return which page caches of one machine and its host were not dropped, and why."""
+    """Yield the page caches of one machine and its host that were not dropped, with the reason."""
     if (guest := str(machine.get("guest", ""))).startswith("not dropped"):
         yield f"a machine's own, {guest}"
     if machine.get("dropped") == "nothing":
@@ -120,7 +120,7 @@ def _undropped(machine: Mapping[str, Any]) -> Iterator[str]:
 
 
 def phase_uses(runs: Sequence[RunData]) -> tuple[PhaseUse, ...]:
-    """Return what every phase of every job was busy with, in the order of the cells."""
+    """Return the use of machines in every phase of every job, in the order of the cells."""
     jobs = {cell.cell for cell in job_cells(runs)}
     return tuple(
         use_of(monitor, phase)
@@ -131,7 +131,7 @@ def phase_uses(runs: Sequence[RunData]) -> tuple[PhaseUse, ...]:
 
 
 def use_of(monitor: Monitor, phase: Phase) -> PhaseUse:
-    """Return what the slaves of one cell's cluster were busy with in a phase."""
+    """Return the mean use of the slaves of one cell's cluster in a phase."""
     tracks = [track for track in monitor.tracks if track.role.startswith(SLAVE)]
     # A master that is a slave too has no other role.
     tracks = tracks or [track for track in monitor.tracks if track.role == "subject"]
@@ -201,7 +201,7 @@ def _mostly(begin: float, end: float, phase: Phase) -> bool:
 def limit_of(
     busy: float | None, iowait: float | None, steal: float | None, disk: float | None
 ) -> Limit:
-    """Return what limits a phase, by its shares of the CPUs' and of the disk's time.
+    """Return the resource that limits a phase, by shares of the CPUs' and of the disk's time.
 
     Args:
         busy: Share of the CPUs' time in user and system mode.

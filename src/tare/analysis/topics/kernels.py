@@ -1,4 +1,4 @@
-"""What the machines' kernels say of themselves: how often they tick, and how they preempt."""
+"""Facts that the machines' kernels report: how often they tick, and how they preempt."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class KernelFacts:
     Args:
         arm: The arm.
         emulated: Whether its host is emulated.
-        release: As ``uname -r`` has it.
-        tick_hz: Clock ticks per second (``HZ``), from the step of its coarse clock; None where the
+        release: The release, as ``uname -r`` shows it.
+        tick_hz: Clock ticks per second (``HZ``), from the step of its coarse clock; None if the
             agent did not report it.
-        preempt: How it may be preempted; ``rt`` is PREEMPT_RT.
+        preempt: The preemption model; ``rt`` is PREEMPT_RT.
         tickless: The CPUs on which the tick stops while one thread runs (``nohz_full``); empty:
             none.
         isolated: The CPUs that its scheduler leaves alone.
@@ -50,7 +50,7 @@ def kernels(runs: Iterable[RunData]) -> tuple[KernelFacts, ...]:
 
 
 def tick_rates(runs: Iterable[RunData]) -> dict[str, float]:
-    """Return the clock ticks per second of each arm's kernel, where it is known and only one."""
+    """Return the clock ticks per second of each arm whose kernels have one known rate."""
     rates: dict[str, set[float | None]] = {}
     for kernel in kernels(runs):
         rates.setdefault(kernel.arm, set()).add(kernel.tick_hz)
@@ -58,9 +58,9 @@ def tick_rates(runs: Iterable[RunData]) -> dict[str, float]:
 
 
 def different_kernels(run: RunData) -> tuple[str, ...]:
-    """Return which arms ran another kernel than their baseline, a sentence for each such kernel.
+    """Return a sentence for each kernel that is not the baseline's, with the arms that ran it.
 
-    What differs between such arms and the baseline may come from the kernels, so a reader has to
+    A difference between such arms and the baseline may come from the kernels, so a reader has to
     know it before any effect.
     """
     releases: dict[str, dict[str, None]] = {}

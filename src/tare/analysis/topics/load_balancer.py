@@ -1,4 +1,4 @@
-"""What goes through a proxy in each arm, by the size of objects, and where the time went."""
+"""The throughput of a proxy in each arm, by the size of objects, and the use of CPU time."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ INSIDE, IDLE = "inside", "idle"
 PARTS = 7
 """Parts that may be the limit: the link, the machine's CPUs, and owners with a single thread."""
 FULL = 0.93
-"""A link that carries this share of its bits is full: acknowledgements and gaps have the rest."""
+"""The share of a link's bits from which it is full: acknowledgements and gaps use the rest."""
 FRAME, AROUND_FRAME = 1514, 24
-"""Bytes of the longest frame of Ethernet as a kernel counts it, and of what is sent around each
-(IEEE 802.3, clauses 3.1.1 and 4.4.2)."""
+"""Bytes of the longest Ethernet frame as a kernel counts it, and bytes that are sent around each
+frame (IEEE 802.3, clauses 3.1.1 and 4.4.2)."""
 _FIGURES = re.compile(r"[0-9.]+")
 
 
@@ -67,44 +67,47 @@ class OwnerTime:
 
 @dataclass(frozen=True)
 class Throughput:
-    """What one arm let through, of objects of one size.
+    """The throughput of one arm for objects of one size.
 
     Args:
-        scenario, workload: What was measured; of a workload with more than sizes, what else it was.
+        scenario, workload: What was measured. If parameters other than the size vary, the
+            workload's name includes them.
         arm: The arm.
         emulated: Whether it is emulated.
         size: Bytes of an object.
         requests: Requests per second, geometric mean over cells.
-        limited: Whether client or origin may have been the limit in any cell: at least so many.
-        limits: What these limits were, in words.
+        limited: Whether client or origin may have been the limit in any cell, so that ``requests``
+            is a lower bound.
+        limits: These limits in words.
         direct: Requests per second without the proxy, geometric mean.
-        straight: The same with no switching between client and origin; None: not measured.
+        straight: The same without any switching between client and origin; None: not measured.
         bandwidth: Bytes of objects per second, mean.
         cpu_s: CPU seconds of the host for the machine per request, mean; None: not known.
         lost: Share of the baseline's requests that is lost; None: this is the baseline, or no block
-            bounds it.
-        spent: Where the time went.
-        blocks: Cells that this is of.
-        family: The platform with what runs its guests: arms of one differ by their devices.
+            bounds the loss.
+        spent: CPU time by owner.
+        blocks: The number of cells.
+        family: The platform with its accelerator or type; arms of a family differ in their devices.
         cpus: CPUs of the host; 0: not recorded.
-        faults: How many requests failed in any stage, by outcome, and what kernel and proxy
-            counted.
+        faults: Numbers of requests that failed in any stage, by outcome, and of events that kernel
+            and proxy counted.
         link: Bits per second of the link outside the machine; None: as fast as the host can.
         wire: Bits per second of its busier direction; None: not known.
-        wire_ends: The interval of that over blocks, as of the shares of CPU time.
-        no_cycles: Why cycles are not known; empty: they are, or it was not recorded.
-        cpu: CPU time per request against the baseline's of the same block, wherever both are
-            known: also where client or origin was the limit.
+        wire_ends: The interval of ``wire`` over blocks, made like those of shares of CPU time.
+        no_cycles: Why cycles are not known; empty: they are, or were not recorded.
+        cpu: CPU time per request relative to the baseline's in the same block, if both are known,
+            even if client or origin was the limit.
         latency_s: Median time of a request at the rate that all arms are offered, geometric mean;
             None: none was offered.
-        latency: It against the baseline's of the same block, where neither was overloaded.
+        latency: ``latency_s`` relative to the baseline's in the same block, if neither was
+            overloaded.
         offered: That rate, in requests per second; None: not recorded.
-        overloaded: Whether in some cell it was more than what the proxy carries.
-        softirq_s: Seconds of the host's software interrupts per request, which are part of what
-            they interrupted, mean; None: not recorded.
+        overloaded: Whether that rate exceeded the proxy's capacity in any cell.
+        softirq_s: Seconds of the host's software interrupts per request, mean; None: not recorded.
+            They are also part of the time of what they interrupted.
         hardirq_s: The same for hardware interrupts.
-        own: HAProxy's own report while it was full.
-        concurrency: Requests under way at once at that rate, median; None: not recorded.
+        own: HAProxy's own report at full load.
+        concurrency: Concurrent requests at that rate, median; None: not recorded.
         kind: The workload's own name.
         parameters: The parameters of its cells, as canonical JSON.
     """
@@ -155,7 +158,7 @@ class Throughput:
 
     @property
     def link_full(self) -> bool:
-        """Whether the busier direction of the link surely carried as much as it can."""
+        """Whether the busier direction of the link certainly carried as much as it can."""
         return (
             self.link is not None
             and self.wire_ends is not None
@@ -164,7 +167,7 @@ class Throughput:
 
     @property
     def link_free(self) -> bool:
-        """Whether it surely carried less."""
+        """Whether the link certainly carried less than it can."""
         return (
             self.link is not None
             and self.wire_ends is not None
@@ -178,12 +181,12 @@ class Throughput:
         idle = next((each for each in inside if each.who == IDLE), None)
         if idle is not None:
             return None if idle.ends is None else (1 - idle.ends[1], 1 - idle.ends[0])
-        # Without a row of its own, they never rested.
+        # Without a row for idle time, the CPUs were never idle.
         return (1.0, 1.0) if inside and self.blocks > 1 else None
 
     @property
     def busiest(self) -> OwnerTime | None:
-        """The owner of most of the host's CPU time, idle CPUs left out."""
+        """The owner of most of the host's CPU time, without idle time."""
         busy = [each for each in self.spent if each.where == HOST and each.who != IDLE]
         return max(busy, key=lambda each: each.share, default=None)
 
@@ -191,12 +194,12 @@ class Throughput:
 def throughputs(
     runs: Sequence[RunData], arms: Sequence[str], baseline: str, confidence: float
 ) -> tuple[Throughput, ...]:
-    """Return what each arm let through, by size.
+    """Return the throughput of each arm, by size.
 
     Args:
         runs: Runs of one study.
-        arms: The arms in the order they are to come.
-        baseline: The arm that losses are against.
+        arms: The arms, in the order of the result.
+        baseline: The arm that losses are relative to.
         confidence: Nominal coverage of intervals.
     """
     groups: dict[tuple[str, str, int, str], list[ProxiedCell]] = {}
@@ -323,9 +326,9 @@ def _link(about: ProxyFacts) -> float | None:
 
 
 def _wire(values: Mapping[str, float]) -> float | None:
-    """Return the bits per second that the busier direction of a cable carries, frames and gaps.
+    """Return the bits per second in the busier direction of a cable, including frames and gaps.
 
-    A packet that is longer than a frame is cut on the way.
+    A packet that is longer than a frame is split on the way.
     """
     found = []
     for way in ("in", "out"):
@@ -353,7 +356,7 @@ def _spent(cells: Sequence[ProxiedCell]) -> tuple[OwnerTime, ...]:
     cycles: defaultdict[tuple[str, str], float] = defaultdict(float)
     for each in cells:
         for row in each.account.get("spent", ()):
-            # Behind a colon stand those that a row is of, which differ from cell to cell.
+            # The names after a colon are the members of a row, which differ from cell to cell.
             who, _, names = str(row["who"]).partition(": ")
             others = named.setdefault(who, {})
             others |= dict.fromkeys(name for name in names.split(", ") if name)
@@ -381,11 +384,11 @@ def _spent(cells: Sequence[ProxiedCell]) -> tuple[OwnerTime, ...]:
 def _limit_interval(
     values: Sequence[tuple[tuple[str, int], float]], cells: int | None = None
 ) -> Ends | None:
-    """Return Student's interval of a mean over blocks, for all parts that may be the limit.
+    """Return Student's interval of a mean over blocks, corrected for all parts that may limit.
 
     Args:
-        values: A cell's block and value.
-        cells: How many cells there are, if one without a value has 0 of it.
+        values: The block and the value of each cell.
+        cells: The number of values that an interval needs, one per cell; None: any number.
     """
     blocks: dict[tuple[str, int], list[float]] = {}
     for block, value in values:

@@ -1,7 +1,7 @@
-"""What each machine of a cell lost, subject and neighbours alike: a square matrix.
+"""The loss of each machine of a cell, subject and neighbours alike, as a square matrix.
 
-Loads report how much they did, so every machine that carries one is a subject too. Each is compared
-with its own rate where nothing disturbs it, in the same block of the same arm.
+Loads report their work, so every machine with a load is measured too. Each is compared with its
+own undisturbed rate, in the same block of the same arm.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from tare.events.results import CellResult
 RATE = "rate"
 """The metric of every load's work."""
 SLEEPER = "wakeup"
-"""A subject that sleeps nearly always: a neighbour next to it alone counts as undisturbed."""
+"""A subject that nearly always sleeps: a neighbour that runs only next to it is undisturbed."""
 LOADED, ALONE = "beside", "alone"
 ROLE = "each"
-"""All machines of a cell that carry the same load."""
+"""The role that stands for all machines of a cell with the same load."""
 
 
 @dataclass(frozen=True)
 class MachineLoss:
-    """What machines of one load lost next to others.
+    """The slowdown of machines with one load next to others.
 
     Args:
         effect: The slowdown; its key's workload is the load, its scenario what disturbed it.
@@ -70,7 +70,7 @@ _Who = tuple[str, str, str]
 def machine_losses(
     runs: Sequence[RunData], arms: Sequence[str], confidence: float, level: float = LEVEL
 ) -> tuple[MachineLoss, ...]:
-    """Return what machines of every load lost next to every other, in the order of arms.
+    """Return the losses of machines with each load next to every other, in the order of arms.
 
     A load that was never measured undisturbed is left out.
 
@@ -78,7 +78,7 @@ def machine_losses(
         runs: Runs of one study.
         arms: The arms, in the order of the result.
         confidence: Nominal coverage of the intervals.
-        level: How often an arm without any slowdown may be reported with one.
+        level: The rate at which an arm without any slowdown may be reported with one.
     """
     seen = _seen(runs)
     emulated = frozenset[str]().union(*(run.emulated_arms for run in runs))
@@ -211,7 +211,7 @@ def _machines(run: RunData, cell: CellResult) -> Iterator[_Machine]:
 
 @lru_cache(maxsize=1024)
 def _chosen(parameters: str) -> str:
-    """Return :func:`_given` of a cell's parameters: the same in all blocks and arms."""
+    """Return :func:`_given` of a cell's parameters; cached, as all blocks and arms share them."""
     return _given(json.loads(parameters or "{}"))
 
 
