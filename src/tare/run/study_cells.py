@@ -81,11 +81,11 @@ def best_plan(study: Study, cpus: HostCpus = TWO_SOCKETS) -> Plan:
 
 @dataclass
 class PlatformCells:
-    """What one platform's arms run of one study.
+    """One platform's arms in one study, and the parts of the study that they skip.
 
     Args:
         arms: Its arms.
-        skipped: By reason, what is skipped for it: the arm, and the scenario or workload.
+        skipped: The skipped parts by reason, each as an arm and a scenario or workload.
     """
 
     arms: list[str] = field(default_factory=list)
@@ -93,12 +93,12 @@ class PlatformCells:
 
     @property
     def word(self) -> str:
-        """The word in the table."""
+        """The word for these cells in the table."""
         return PARTLY if self.skipped else RUNS
 
 
 def cells_by_platform(study: Study) -> dict[str, PlatformCells]:
-    """Return what runs of a study, by the name of the platform."""
+    """Return the arms of each platform in a study, and what they skip, by platform name."""
     plan = best_plan(study)
     found: dict[str, PlatformCells] = {}
     for arm, spec in study.arms.items():

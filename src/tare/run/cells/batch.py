@@ -87,7 +87,8 @@ class BatchRunner:
     newest: str = ""
     """The name of the machine that was started last."""
     _left: dict[str, tuple[Context, int]] = field(default_factory=dict)
-    """By host name: where machines may have left something, and their first ledger entry."""
+    """Hosts on which machines may have left something, by name, with their first ledger entry
+    there."""
 
     async def why(self, fault: TareError) -> TareError:
         """Return the cause of a fault: that an emulated host froze, or the fault itself."""
@@ -112,7 +113,7 @@ class BatchRunner:
             batch: The batch.
             cells: The cells of the batch to measure.
             tries: The number of tries of each cell, which is updated.
-            side: Its side, if another batch is measured at the same time.
+            side: The side of this batch, if another batch is measured at the same time.
 
         Raises:
             TareError: The machines could not be started.

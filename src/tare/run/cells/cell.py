@@ -61,8 +61,9 @@ UNREADABLE = (
 """Errors of reading a malformed result: they fail the cell, but do not end the run."""
 LEAST_S = 30.0
 HANDS_OFF_LEAST_S = 150.0
-"""The same if the machine's time counts instructions: it idles for minutes of its own clock before
-it starts, which takes as long as this computer needs to emulate their few timers."""
+"""The constant part of the deadline, in seconds, if the machine's time counts instructions. It then
+idles for minutes of its own clock before it starts, which takes as long as this computer needs to
+emulate their few timers."""
 FACTOR = 20.0
 """An emulated machine may be slower by this factor than the hardware of the estimate."""
 HANDS_OFF_REPEAT_S = 300.0
@@ -126,7 +127,7 @@ class Attempt:
         number: 1, or 2 for the retry of a transient failure.
         logs: Paths of the subject's logs, relative to the run's folder.
         host_trace: Whether the host is traced if the workload can use that.
-        lost: Each set if a host as a whole is lost, or the network between hosts.
+        lost: Futures, each set if a whole host, or the network between hosts, is lost.
         watched: The samplers of the hosts' counters.
         unaltered: Raises MachineFault if the host has changed.
         in_step: Synchronises the cell with an arm that is measured at the same time.

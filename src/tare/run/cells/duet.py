@@ -23,12 +23,12 @@ class Turns(Protocol):
         """Return a turn; while it is held, no other side works."""
 
     async def wait_in_sync(self) -> None:
-        """Wait until the other side has come as far, so that the next turns form a pair."""
+        """Wait until the other side has reached this point, so that the next turns form a pair."""
 
     async def over(self) -> None:
         """Request no further turns, and wait until the other side needs none either.
 
-        The remaining work, to stop servers and to keep results, is done in nobody's turn.
+        The remaining work, such as stopping servers and keeping results, needs no turn.
         """
 
 
@@ -294,7 +294,7 @@ class InStep:
         await self.side.begin(self.cell)
 
     async def wait_in_sync(self) -> None:
-        """Wait until the other side has come as far."""
+        """Wait until the other side has reached the same point."""
         await self.side.wait_in_sync(self.cell)
 
     async def over(self) -> None:

@@ -17,7 +17,7 @@ LAST_WORDS_S = 1.0
 ANSWER_S = 30.0
 """Seconds that an agent may take to confirm a stop, if its machine is used again."""
 REMOVED_S = 3.0
-"""The same if its machine is removed next: that may be stopped, and never answer."""
+"""The same limit if the machine is removed next: a stopped machine never answers."""
 
 
 async def run_while_alive(
@@ -25,7 +25,7 @@ async def run_while_alive(
     work: Coroutine[Any, Any, T],
     *lost: asyncio.Future[MachineFault],
 ) -> T:
-    """Return the result of ``work``, unless one of ``machines`` dies before, or a host is lost.
+    """Return the result of ``work``, unless one of ``machines`` or a host is lost before.
 
     Raises:
         MachineFault: A machine died. The fault is the platform's report, not the broken channel

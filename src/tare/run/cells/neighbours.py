@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LEAST_WANTED_SHARE = 0.9
-"""A load that neither ran nor waited for a CPU for a tenth of the time does not count."""
+"""The least share of a cell's time in which a load must have run or waited for a CPU, to count."""
 LEAST_WATCHED_S = 0.25
-"""Shorter cells show nothing about a load; it is watched beyond their end, for this long in all."""
+"""The least time, in seconds, over which a load is judged. In a shorter cell, watching continues
+after the cell's end."""
 SLACK_S = 0.1
-"""Time that is missing in a thread's accounting: the kernel updates it at ticks of up to 10 ms, and
-excludes the time of interrupts and of a hypervisor below."""
+"""Seconds that may be missing in a thread's accounting: the kernel updates it at ticks of at most
+10 ms, and excludes the time of interrupts and of a hypervisor below."""
 PATIENCE_S = 2.0
 LOOK_S = 0.02
 RAN = ("vcpu_cpu_s", "threads_cpu_s")

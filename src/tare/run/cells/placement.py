@@ -169,7 +169,7 @@ class BatchPlacement:
 
     @property
     def lost(self) -> tuple[asyncio.Future[MachineFault], ...]:
-        """Each set if a host is lost, or the network between hosts."""
+        """Futures, each set if a host, or the network between hosts, is lost."""
         hosts = (site.run_host.lost for site in (self.home, *self.others.values()))
         joined = () if self.connection is None else (self.connection.whole.lost,)
         return (*hosts, *joined)

@@ -25,14 +25,15 @@ if TYPE_CHECKING:
 DRIFT_LIMIT_PPM = 500.0
 """The adjustment an NTP daemon may make to a healthy clock (adjtimex(2), MAXFREQ)."""
 MOST_WAIT_S = 20.0
-"""The longest wait until slow answers suffice to judge a clock: 100 ms are 1 % of 10 s."""
+"""The longest wait for judging a clock by slow answers, in seconds: 100 ms are 1 % of 10 s."""
 LOOK_S = 0.2
 MOST_APART = 0.1
 """Tolerance between reported and counted bytes of a disk, which are not read at the same moment."""
 EARLY = "tsc-early"
 SETTLE_LOOK_S = 0.02
 SETTLE_MOST_S = 5.0
-"""The longest wait; after it, each cell checks its clock by itself."""
+"""The longest wait for a settled clock, in seconds; then each cell checks its clock by itself.
+"""
 SMALL_BYTES = 4 << 20
 """A smaller difference means nothing: it is one pending I/O of the largest size."""
 
@@ -270,7 +271,7 @@ async def wait_for_settled_clock(agent: AgentClient, hello: Hello) -> Hello:
     (``X86_FEATURE_TSC_KNOWN_FREQ``). KVM does so, TCG does not.
 
     Args:
-        agent: The machine's.
+        agent: The machine's agent.
         hello: Its hello when it was ready; it is requested again until its clock has changed.
 
     Raises:

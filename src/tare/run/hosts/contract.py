@@ -109,12 +109,12 @@ class RunHost(PlannedHost, Protocol):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What identifies the host in a report."""
+        """The facts that identify the host in a report."""
         ...
 
     @property
     def lost(self) -> asyncio.Future[MachineFault]:
-        """Set with the fault if the host as a whole is lost."""
+        """A future that is set with the fault if the host as a whole is lost."""
         ...
 
     async def under(self, boot: str, block: int) -> Context:
@@ -189,13 +189,13 @@ class LocalRunHost:
 
     @property
     def lost(self) -> asyncio.Future[MachineFault]:
-        """Never set: losing this computer also ends Tare."""
+        """A future that is never set: losing this computer also ends Tare."""
         if self._lost is None:
             self._lost = asyncio.get_running_loop().create_future()
         return self._lost
 
     def boot_of(self, platform: Platform[Any], options: Any, release: Release | None = None) -> str:
-        """Return the same for all: the check of a platform reports what this computer lacks."""
+        """Return :data:`AS_IT_IS`: the checks of platforms report what this computer lacks."""
         return AS_IT_IS
 
     async def under(self, boot: str, block: int) -> Context:

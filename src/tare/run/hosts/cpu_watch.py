@@ -19,7 +19,7 @@ class CpuWatch:
     """Remembers the usable CPUs of each host at the last reading.
 
     Args:
-        log: Where a change is recorded.
+        log: The event log in which changes are recorded.
     """
 
     def __init__(self, log: EventLog) -> None:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from tare.study.reading.hosting import LabSpec
 
 LAB_MACHINE_S = 300.0
-"""Seconds for a machine in an emulated host: a Xen HVM guest takes 60 on an idle computer."""
+"""Seconds a machine in an emulated host may take until its agent says hello: a Xen HVM guest takes
+60 on an idle computer."""
 LAB_BOOT_S = 20.0
 BOOTED: Mapping[str, str] = {
     "kvm": "KVM",
@@ -162,7 +163,7 @@ class LabRunHost:
 
     @property
     def lost(self) -> asyncio.Future[MachineFault]:
-        """Set when the lab's QEMU ends by itself, or the lab freezes."""
+        """A future that is set when the lab's QEMU ends by itself, or the lab freezes."""
         if self._lost is None:
             self._lost = asyncio.get_running_loop().create_future()
         return self._lost

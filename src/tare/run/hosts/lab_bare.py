@@ -1,7 +1,7 @@
 """The bare machine of the lab: the guest image itself, booted directly on the emulated computer.
 
-There is no hypervisor and no separate host. What are separate machines on other platforms are here
-several runs of one agent in one machine, each on the CPUs where it was placed.
+There is no hypervisor and no separate host. Roles that are separate machines on other platforms are
+here several runs of one agent in one machine, each on the CPUs where it was placed.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class LabBare(Platform[BareOptions]):
     async def start(
         self, context: Context, options: BareOptions, prepared: Prepared, spec: MachineSpec
     ) -> Machine:
-        """Start the computer for the subject; a neighbour is a place in the same one.
+        """Start the computer for the subject; place each neighbour on CPUs of the same computer.
 
         Raises:
             MachineFault: It could not be started.
@@ -133,7 +133,8 @@ class LabBare(Platform[BareOptions]):
                 raise MachineFault(f"{spec.name}: the bare machine does not run")
             return self._guest.place(spec)
         shape = Shape(vcpus=self._spec.cpus, memory=self._spec.memory, disk=spec.shape.disk)
-        # As the labs with a hypervisor: what differs from this machine is the hypervisor alone.
+        # The emulator is that of the labs with a hypervisor, so that they differ only in the
+        # hypervisor.
         own = LabOptions(qemu=self._spec.qemu or "")
         emulator = await emulator_of(context.builder, own, context.cache)
         changed = emulator.corrected or bool(own.qemu)

@@ -79,7 +79,7 @@ class SshRunHost:
         host: The host, connected.
         context: The context of its platforms.
         platforms: All platforms by name.
-        facts: What identifies the host.
+        facts: The facts that identify the host.
         boot: Its boot menu, if the study has one.
         now: The hypervisor that it runs.
         say: Shows the user a sentence about slow steps.
@@ -134,7 +134,7 @@ class SshRunHost:
 
     @property
     def lost(self) -> asyncio.Future[MachineFault]:
-        """Never set: each operation on a lost host fails by itself."""
+        """A future that is never set: each operation on a lost host fails by itself."""
         return self._lost
 
     def boot_of(self, platform: Platform[Any], options: Any, release: Release | None = None) -> str:

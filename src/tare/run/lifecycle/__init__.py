@@ -1,1 +1,1 @@
-"""A run from its command to its last words: session, folder, execution, interruption, resume."""
+"""The life cycle of a run: session, folder, execution, interruption and resume."""

@@ -19,7 +19,7 @@ class AssignedBlock:
     """A block to measure now.
 
     Args:
-        number: From 1, among the blocks of all hosts.
+        number: Its number among the blocks of all hosts, from 1.
         settled: Identities of its cells that another attempt has finished.
         ended: The arms that get no further block.
         whole: Whether the block is complete once these cells are done.
@@ -60,7 +60,7 @@ class Pace:
         self._next: float | None = None
 
     async def wait(self) -> None:
-        """Return once the next block may begin; the first may at once."""
+        """Wait until the next block may begin; the first block may begin at once."""
         while self._next is not None and not self._is_stopping():
             left = self._next - time.monotonic()
             if left <= 0:

@@ -28,8 +28,8 @@ NOTHING_COMPARED = (
 _MACHINE = re.compile(r"tare-[0-9a-f]+(?:-[0-9a-f]+)?-\d+-([a-z][a-z0-9-]*)")
 """A machine's name: the run's identity, a number, its role."""
 _PASSING = re.compile(r"(?<=\()\d+(?=\))|(?<=\[)\d+(?=\])|(?<=\bpid )\d+|(?<=\[) *\d+\.\d+(?=\])")
-"""What differs at each try: a process's number in a message (``haproxy (1924)``, ``sshd[1924]``,
-``pid 1924``), and the time in front of a kernel message (``[   16.123591]``)."""
+"""The parts of a message that differ at each try: a process's number (``haproxy (1924)``,
+``sshd[1924]``, ``pid 1924``), and the time in front of a kernel message (``[   16.123591]``)."""
 
 MOST_SHOWN_REASONS = 10
 STATUS_WORDS = {
@@ -46,10 +46,12 @@ class CellCounts:
     """The results of the cells of all blocks that were begun.
 
     Args:
-        planned: How many there are.
-        counts: How many ended as ``ok``, ``failed`` and ``withheld``, how many were ``skipped``
-            because their arm had ended, and how many are ``left`` because the run ended before.
-        reasons: Why cells do not count, and how many for each reason, the commonest first.
+        planned: The number of these cells.
+        counts: The numbers of cells that ended as ``ok``, ``failed`` and ``withheld``; that were
+            ``skipped`` because their arm had ended; and that are ``left`` because the run ended
+            before.
+        reasons: The reasons why cells do not count, each with the number of its cells, the
+            commonest first.
         baseline_counts: Whether any cell of the baseline counts.
     """
 
@@ -91,10 +93,10 @@ def tallied(
     """Count the results of cells if only their number was planned.
 
     Args:
-        cells: Those that ended.
-        planned: How many were planned.
+        cells: The cells that ended.
+        planned: The number of planned cells.
         baseline: The arm that the others are compared with.
-        skipped: How many were not tried because their arm had ended.
+        skipped: The number of cells that were not tried because their arm had ended.
     """
     counts = dict.fromkeys(("ok", "failed", "withheld", "skipped", "left"), 0)
     counts["skipped"] = skipped
@@ -120,8 +122,8 @@ def run_finished(
         cells: The results of its cells.
         fold: Its events so far.
         baseline: The arm that the others are compared with.
-        status: How it ended, as far as its blocks go.
-        reason: Why.
+        status: Its status according to its blocks alone.
+        reason: The reason for this status.
         wall_s: Seconds that it took.
     """
     if status == "complete" and cells.counts["left"]:
@@ -175,7 +177,7 @@ def arm_ended(arm: str, block: int, cells: Collection[CellResult], host: str = "
         arm: The arm.
         block: The block after which it ends.
         cells: All its cells that ended.
-        host: The host on which it ends, where several hosts each measure all arms.
+        host: The host on which it ends, if several hosts each measure all arms.
     """
     failed = [cell.reason for cell in cells if cell.status == "failed"]
     ((reason, _),) = Counter(map(_without_names, failed)).most_common(1)

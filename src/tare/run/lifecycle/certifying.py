@@ -78,7 +78,7 @@ class CertifyRequest:
         platform: The platform.
         options: Its options.
         given: The options as the user wrote them, for the study.
-        minutes: The longest that the study may take.
+        minutes: The time limit of the study, in minutes.
         figures: Whether the file includes measured values.
         named_in: The hosts file that holds some of the options; None: the user gave all of them.
         host_access: Whether the command line allows raw arguments that may act on hosts.
@@ -108,7 +108,7 @@ def parse_request(
         name: The platform.
         values: Its options, each as ``KEY=VALUE``; they override the hosts file.
         hosts: The hosts file, which may name the user's own hypervisor of that platform.
-        minutes: The longest that the study may take.
+        minutes: The time limit of the study, in minutes.
         figures: Whether the file includes measured values.
         host_access: Whether the command line allows raw arguments that may act on hosts.
 
@@ -183,7 +183,7 @@ def _options(platform: Platform[Any], given: Mapping[str, Any]) -> PlatformOptio
         key = ".".join(str(part) for part in first["loc"]).replace("_", "-")
         words = plain_line(f"{name}: {key}: {message_of(first)}", _WORDS)
         raise InputError(words, HAS) from error
-    # The checks of a study file: a guest that cannot dial back, for example, never connects.
+    # Apply the checks of a study file: a guest that cannot dial back, for example, never connects.
     for option, fault in options.faults(True):
         words = plain_line(f"{name}: {option.replace('_', '-')}: {fault}", _WORDS)
         raise InputError(words, HAS)
@@ -196,8 +196,8 @@ class Tried:
 
     Args:
         cases: Each case, in order.
-        noted: How often the ledger noted each kind of thing.
-        leftovers: A few words for each thing that was not removed.
+        noted: The number of entries of each kind in the ledger.
+        leftovers: A short description of each thing that was not removed.
     """
 
     cases: tuple[Case, ...]

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from importlib import import_module
 
 MODULES = ("tare.run.cells.cell", "numpy", "polars")
-"""What only cells, series and stopping use; up to a third of a second each."""
+"""Modules that only cells, series and stopping use; each loads for up to a third of a second.
+"""
 
 
 class BeforeCells:
@@ -30,13 +31,13 @@ class BeforeCells:
             self._working = asyncio.ensure_future(self._work())
 
     async def done(self) -> None:
-        """Wait until the work is done; raises what it raised."""
+        """Wait until the work is done, and raise its exception if it failed."""
         self.begin()
         assert self._working is not None
         await asyncio.shield(self._working)
 
     async def abandon(self) -> None:
-        """Cancel the work if it is not done, and wait until it has removed what it made."""
+        """Cancel the work if it is not done, and wait until its clean-up is complete."""
         if self._working is not None and not self._working.done():
             self._working.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -188,7 +188,7 @@ def record_plan(
         fold: The run's events so far.
         checked: The result of the check of each arm.
         plan: The run's plan.
-        prepared: What each arm boots.
+        prepared: The image that each arm boots.
         repeat: Whether to append the checks again, because capabilities have changed.
     """
     for event in checked:

@@ -29,7 +29,7 @@ class RunFolder:
 
     @property
     def events(self) -> Path:
-        """The append-only stream that everything else is made from."""
+        """The append-only stream of events, from which everything else is derived."""
         return self.path / "events.jsonl"
 
     @property

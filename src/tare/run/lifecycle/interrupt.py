@@ -48,7 +48,7 @@ class StopRequest:
     Args:
         task: The task to cancel for an immediate stop.
         notice: Receives whether the current cell is finished first, and the reason.
-        leave: Makes all hosts stop waiting for what does not answer.
+        leave: Makes all hosts stop waiting for programs that do not answer.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ def listening(request: Stoppable, folder: Path, resume: str = "") -> Iterator[No
     """Connect SIGINT, SIGTERM and SIGHUP to ``request`` while the block runs.
 
     Args:
-        request: What the signals ask to stop.
+        request: The run, or another activity, that the signals stop.
         folder: The run's folder.
         resume: The command that continues the run; empty if none does.
     """
@@ -199,10 +199,10 @@ async def interruptible(work: Awaitable[_T]) -> _T:
     ends.
 
     Args:
-        work: What may be interrupted.
+        work: The work that may be interrupted.
 
     Raises:
-        asyncio.CancelledError: It was cancelled.
+        asyncio.CancelledError: The work was cancelled.
     """
     task = asyncio.current_task()
     try:

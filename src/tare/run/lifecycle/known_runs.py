@@ -1,7 +1,7 @@
 """A list of the runs started on this computer, by which the history of a study is found.
 
 The list is in the user's state folder, with one line for each end of a run; the newest line of a
-run counts. It holds only where runs are: their results are in their folders.
+run counts. It holds only the locations of runs: results are in the runs' folders.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class KnownRun:
         hosts: The names of its hosts; `local` and `lab` are those of this computer.
         started_at: Seconds since the epoch.
         status: How it ended.
-        folder: Where it is.
+        folder: Its folder.
     """
 
     run: str
@@ -43,7 +43,7 @@ _LINE = TypeAdapter(KnownRun)
 
 
 def known_runs_file() -> Path:
-    """Return where the list is kept: ``$XDG_STATE_HOME/tare/runs.jsonl``."""
+    """Return the path of the list: ``$XDG_STATE_HOME/tare/runs.jsonl``."""
     return state_dir() / "runs.jsonl"
 
 
@@ -94,7 +94,7 @@ def names_of_hosts(facts: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of a run's hosts.
 
     Args:
-        facts: What identifies its host, or each of several by name.
+        facts: The facts that identify its host, or each of several hosts by name.
     """
     if facts and all(isinstance(each, Mapping) for each in facts.values()):
         return tuple(sorted(facts))

@@ -46,7 +46,7 @@ REJOIN_HINT = "restore it and run `tare resume DIR --cluster …`, or start a ne
 
 
 def hosts_now(setup: RunSetup) -> dict[str, Any]:
-    """Return what identifies the host, with its CPUs; for several hosts, by their names."""
+    """Return the facts that identify the host, with its CPUs; for several hosts, by their names."""
     facts = {
         name: {**run_host.facts, ONLINE: list(run_host.cpus.online)}
         for name, run_host in setup.run_hosts.items()
@@ -116,7 +116,7 @@ def changed(
     verdicts: Mapping[str, Verdict],
     versions: Mapping[str, str],
 ) -> list[str]:
-    """Return what has changed since the run last recorded it, one phrase each.
+    """Return the changes since the run last recorded its hosts, versions and arms, one phrase each.
 
     Args:
         fold: The run's events so far.
@@ -238,7 +238,7 @@ def changed_arms(then: Mapping[str, PlatformChecked], now: Mapping[str, Verdict]
 
 
 def _differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield each fact that both have and that differs: its name, then, now."""
+    """Yield each fact that both have with different values: its name, the old and the new value."""
     for name, before in then.items():
         if name in now and before not in (None, "") and _plain(before) != _plain(now[name]):
             yield name, before, now[name]

@@ -64,7 +64,7 @@ def agent_path() -> Path:
     """Find the agent that was installed with Tare.
 
     Raises:
-        InputError: It is not there.
+        InputError: The agent is missing.
     """
     adjacent = Path(sys.executable).parent / "tare-agent"
     found = str(adjacent) if adjacent.is_file() else shutil.which("tare-agent")
@@ -176,7 +176,7 @@ async def run_session(
 
 
 def _counts_instructions(study: Study) -> bool:
-    """Return whether all that a study runs here is timed by counted instructions."""
+    """Return whether all machines that a study runs here are timed by counted instructions."""
     here = [spec for spec in study.computers.values() if spec.kind != "ssh"]
     return study.lab.deterministic and all(spec.kind == "lab" for spec in here)
 

@@ -26,7 +26,8 @@ class Decision:
 
 
 Decide = Callable[["Study", Fold, int], Decision]
-"""Decides from the fold of all events and the blocks done whether to measure another block."""
+"""Decides whether to measure another block, from the study, the fold of all events and the number
+of blocks done."""
 
 
 class Grounds(Protocol):
@@ -80,7 +81,7 @@ class RunSetup:
         workloads: All known workloads by name.
         decide: Decides after each block, from the fold of all events, whether to continue.
         preflight: Checks the condition of the hosts.
-        noise: Measures what firmware takes from each host, if the study is a real-time one.
+        noise: Measures the time that firmware takes from each host, for a real-time study.
         calibrate: Measures clock and memory of each host.
         subscribers: Receive every record as it is written.
         say: Shows the user a sentence before there are events.

@@ -53,7 +53,8 @@ _BOGOMIPS = re.compile(r"^bogomips\s*:\s*([0-9.]+)", re.MULTILINE | re.IGNORECAS
 async def calibrate(context: Context, name: str = "") -> Calibrated:
     """Measure counter, memory and disk of a host, and compare them with references.
 
-    Never raises for what a host lacks or refuses: the result has the reason instead of a figure.
+    If the host lacks or refuses something, this raises nothing: the result has the reason instead
+    of a figure.
 
     Args:
         context: The host.

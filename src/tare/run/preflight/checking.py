@@ -398,7 +398,7 @@ def arranged_cpus(study: Study, host: str, cpus: HostCpus) -> HostCpus:
 
 
 def arranging_of(study: Study, host: str) -> Callable[[HostCpus], HostCpus]:
-    """Return a function that chooses the CPUs of a host, or leaves them unchanged if some lack.
+    """Return a function that chooses a host's CPUs, or leaves them unchanged if some are missing.
 
     After another boot a host's kernel may see fewer CPUs, as under Xen.
     """

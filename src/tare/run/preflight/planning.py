@@ -63,7 +63,8 @@ class Outlook:
         verdicts: The verdict on each arm that the plan uses, and its source.
         descriptions: Each arm as a phrase.
         assumed: Assumptions on the hosts themselves, as sentences.
-        host_access: What the study passes to its hosts, as sentences.
+        host_access: The programs, files and arguments that the study passes to its hosts, as
+            sentences.
         probed: Whether all arms were checked for the plan.
     """
 
@@ -312,7 +313,7 @@ def plan_json(outlook: Outlook) -> dict[str, Any]:
 
 
 def _skips(outlook: Outlook) -> Iterator[Text]:
-    """Yield what is skipped and why, one line for each reason."""
+    """Yield one line for each reason, with the parts of the study that are skipped for it."""
     for line in lines_of(_part(outlook, skip) for skip in outlook.plan.skipped):
         yield Text(f"  – {line.what} skipped: {line.reason}", "yellow")
         if line.hint:

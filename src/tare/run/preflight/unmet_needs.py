@@ -79,7 +79,8 @@ def own_ends(
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
     """Return the roles of the other ends that are machines of an arm.
 
-    By workload of the study, and by scenario those of its neighbours' loads.
+    The first mapping has the roles by workload of the study; the second has those of the
+    neighbours' loads, by scenario.
 
     Args:
         workloads: All workloads by name.

@@ -3,8 +3,8 @@
 Redfish: the DMTF's DSP0266 (protocol) and DSP0268 (data model). IPMI: the command *Get Power
 Reading* of Intel's DCMI specification, sent by ``ipmitool``.
 
-The DMTF's own Python client verifies no certificate unless it is given one. A few GET requests
-need no more than Python's HTTP client, which verifies here as it does for every vendor's API.
+The DMTF's own Python client verifies a certificate only if the caller passes one. This module uses
+Python's HTTP client, which is enough for a few GET requests and verifies as for every vendor's API.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tare.platforms.vendors.tls import verifying
 from tare.study.reading.hosting import ON_THE_HOST, BmcSpec
 
 PREFIX = "TARE_BMC"
-"""The environment variables with user and password begin with it."""
+"""The prefix of the environment variables with user and password."""
 ANSWER_S = 10.0
 MOST_BYTES = 1 << 20
 MOST_MEMBERS = 32
@@ -56,13 +56,13 @@ class Power:
 
 
 class PowerMeter(ABC):
-    """Reads the power of a computer; ``source`` names what is read, once `open` has found it."""
+    """Reads the power of a computer; ``source`` names the resource, once `open` has found it."""
 
     source: str = ""
 
     @abstractmethod
     async def open(self) -> None:
-        """Find what to read.
+        """Find the resource to read.
 
         Raises:
             TareError: The BMC does not answer, or has no reading.
@@ -73,7 +73,7 @@ class PowerMeter(ABC):
         """Return the present reading.
 
         Raises:
-            TareError: There is none.
+            TareError: The BMC has no reading.
         """
 
 

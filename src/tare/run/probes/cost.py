@@ -56,7 +56,7 @@ class CellCost(Probe):
         """Read the machines' cost so far.
 
         Raises:
-            MachineFault: One has ended.
+            MachineFault: A machine has ended.
         """
         self._before = await cost_together(self._machines)
         self._began = time.monotonic()
@@ -68,7 +68,7 @@ class CellCost(Probe):
             outcome: The result of the work, with the wait of its own thread.
 
         Raises:
-            MachineFault: One has ended.
+            MachineFault: A machine has ended.
         """
         ended, before = time.monotonic(), self._before
         after = await cost_together(self._machines)

@@ -4,8 +4,8 @@ Source: the kernel's Documentation/power/powercap/powercap.rst. A counter is in 
 starts again from 0 above ``max_energy_range_uj``. It covers everything that its part of the
 computer does, not the machine alone.
 
-The processor updates a counter at intervals, so each of the two readings may be late by what was
-used within one interval. The step between two different readings shows that amount.
+The processor updates a counter at intervals, so each of the two readings may lack the energy used
+within one interval. The step between two different readings shows that amount.
 
 A BMC reports power, which is read once a second and integrated. It updates its reading every few
 seconds and does not say when, so short cells get no value.
@@ -33,15 +33,17 @@ if TYPE_CHECKING:
 
 POWERCAP = "/sys/class/powercap"
 READINGS = 20
-"""The readings that show the step; on a host over SSH they are further apart, and the step larger.
+"""Number of readings that determine the step; over SSH they are further apart, and it is larger.
 """
 IDLE_S = 2.0
-"""How long the idle power of a host is measured, once for each machine that has booted there."""
+"""Seconds for which a host's idle power is measured, once for each machine booted there.
+"""
 LOOK_S = 1.0
 LEAST_BMC_S = 30.0
-"""The shortest cell for which a BMC's readings count."""
+"""The shortest cell, in seconds, for which a BMC's readings count."""
 LAG_S = 10.0
-"""By how much a BMC's reading may be late: none states it, and some average over seconds."""
+"""Seconds by which a BMC's reading may be late. No BMC states this; some average over seconds.
+"""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ async def domains_of(host: Host) -> tuple[Domain, ...]:
         host: The host.
 
     Raises:
-        TareError: There is none.
+        TareError: No counter can be read.
     """
     names = await host.first_lines([f"{POWERCAP}/*rapl:*/name"])
     if not names:
@@ -228,7 +230,7 @@ def power_facts(
     states, if it does.
 
     Args:
-        source: What was read.
+        source: The resource that was read.
         powers: Times in seconds, and readings.
         failed: Why a reading failed, if one did.
     """
@@ -262,7 +264,7 @@ def power_facts(
 
 
 def moved(before: int, after: int, most: int) -> int:
-    """Return by how much a counter moved, which may have started again from 0 once."""
+    """Return the increase of a counter, which may have started again from 0 once."""
     return after - before if after >= before else after + most - before
 
 

@@ -1,4 +1,4 @@
-"""Exits of the subject's vCPUs during a cell, by reason, and what recording them costs."""
+"""Exits of the subject's vCPUs during a cell, by reason, and the cost of recording them."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ TRACEPOINTS, XENTRACE, COUNTERS = "tracepoints", "xentrace", "counters"
 MOST_COST = 0.02
 """The share of a vCPU's time that recording may take; above it, only a part is recorded."""
 LOOK_S = 1.0
-"""How long is recorded before it is known what recording costs, and then at a stretch."""
+"""Seconds of recording before its cost is known, and of each later uninterrupted recording."""
 LEAST_SHARE = 0.01
 _PAIRS, _XEN_PAIRS, _CPUIDS = 5, 3, 2_000
-"""xentrace takes some time to start, so that there are fewer pairs on Xen."""
+"""xentrace takes some time to start, so there are fewer pairs on Xen."""
 _CALIBRATED_S = 10.0
 
 
@@ -50,17 +50,18 @@ class Recorder(Protocol):
         """Start recording."""
 
     async def end(self) -> Exits:
-        """Stop recording, and return what was recorded."""
+        """Stop recording, and return the exits."""
 
 
 @dataclass(frozen=True)
 class ExitCost:
-    """What an exit costs a guest in addition to the time that is recorded for it.
+    """The cost of one exit to a guest, in addition to the time that is recorded for it.
 
     Args:
-        recording_s: Recording it.
-        switch_s: The part of it, while it is recorded, that the recorded time does not cover: the
-            switch from the guest to the host and back, and recording before and after the times.
+        recording_s: Seconds that recording the exit takes.
+        switch_s: Seconds of a recorded exit that the recorded time does not cover. These are the
+            switch from the guest to the host and back, and the recording outside the two time
+            stamps.
     """
 
     recording_s: float
@@ -70,11 +71,11 @@ class ExitCost:
 async def measure_exit_cost(
     agent: AgentClient, recorder: Recorder, threads: Sequence[int], pairs: int = _PAIRS
 ) -> ExitCost:
-    """Measure what an exit costs the guest: `cpuid` with and without recording, in pairs.
+    """Measure the cost of an exit to the guest: run `cpuid` with and without recording, in pairs.
 
     Args:
         agent: The guest's agent.
-        recorder: The recorder, which does not record.
+        recorder: The recorder, which is not recording yet.
         threads: The threads of the guest's vCPUs.
         pairs: The number of pairs.
 
@@ -95,7 +96,8 @@ async def measure_exit_cost(
         taken = await recorder.end()
         recording.append(recorded - without)
         if taken.counts:
-            # Nothing else leaves as often as what executes CPUID all the time.
+            # No other thread and reason has as many exits as the thread that executes CPUID all the
+            # time.
             most = max(taken.counts, key=lambda each: each.count)
             switching.append(recorded - most.seconds / most.count)
     switch = statistics.median(switching) if switching else 0.0
@@ -126,8 +128,8 @@ class ExitsProbe(Probe):
 
     Args:
         cell: The cell.
-        costs: What an exit costs each machine, by its name, or why that is unknown; filled as it is
-            measured.
+        costs: The cost of an exit to each machine, by its name, or the reason why it is unknown.
+            This probe adds its own measurement.
     """
 
     def __init__(self, cell: ProbedCell, costs: dict[str, ExitCost | str]) -> None:
@@ -149,7 +151,7 @@ class ExitsProbe(Probe):
         self._reason = ""
 
     async def open(self) -> None:
-        """Set the recorder up, and measure once for each machine what it costs."""
+        """Set the recorder up, and measure its cost once for each machine."""
         below = self._machine.traced_below()
         if below is None:
             await self._open_kvm()
@@ -210,14 +212,15 @@ class ExitsProbe(Probe):
                 self._sampling = asyncio.create_task(self._sample())
 
     async def end(self, outcome: Outcome) -> None:
-        """Stop recording, and keep what was recorded.
+        """Stop recording, and keep the recorded exits.
 
         Args:
             outcome: The result of the work.
         """
         await self._stop_sampling()
         await self._pause()
-        # Where time counts instructions, only the host's own time is that of the cell.
+        # If time counts instructions, this computer's clock does not measure the cell: use the
+        # recorder's time.
         seconds = time.monotonic() - self._began if self._may_ask else self._taken.seconds
         after = await self._counters.read() if self._counters is not None else {}
         helped = await thread_times(self._host, tuple(self._helpers))
@@ -239,7 +242,7 @@ class ExitsProbe(Probe):
         await self._held.aclose()
 
     def _by_name(self, after: Mapping[int, tuple[float, float]]) -> list[dict[str, Any]]:
-        """Return for how long the machine's other threads ran and waited, by their name."""
+        """Return the seconds that the machine's other threads ran and waited, by their name."""
         found: dict[str, tuple[float, float]] = {}
         for thread, (ran, waited) in after.items():
             name, before = self._helpers[thread], self._helped.get(thread, (0.0, 0.0))
@@ -269,18 +272,18 @@ class ExitsProbe(Probe):
             if share < 1 and await is_set_within(self._over, LOOK_S * (1 / share - 1)):
                 return
             await self._record()
-            # A rate that is low needs no further look soon.
+            # A low rate needs no further check soon.
             rest = LOOK_S if share < 1 else 10 * LOOK_S
 
     async def _stop_sampling(self) -> None:
         task, self._sampling = self._sampling, None
         self._over.set()
         if task is not None:
-            # It ends by itself: what it is recording would otherwise be lost.
+            # Wait for the task's own end: cancelling it would lose the current recording.
             await task
 
     def _cost_share(self) -> float | None:
-        """Return which share of a vCPU's time recording takes while it records; None: unknown."""
+        """Return the share of a vCPU's time that recording takes while it is on; None: unknown."""
         cost = self._costs.get(self._machine.name)
         if not isinstance(cost, ExitCost) or not self._taken.seconds:
             return None

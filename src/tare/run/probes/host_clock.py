@@ -33,7 +33,7 @@ class Bounds:
 
     @property
     def middle(self) -> float:
-        """The estimate."""
+        """The middle of the bounds: the estimate."""
         return (self.low + self.high) / 2
 
     @property

@@ -48,7 +48,7 @@ class HostSampler:
         return host_role(self.name)
 
     def lose(self, error: Exception) -> None:
-        """Continue without the counters: the cell counts all the same."""
+        """Continue without the counters: the cell remains valid."""
         whose = f"the counters of {self.name}" if self.name else "the host's counters"
         self.agent, self.reason = None, f"{whose} could not be sampled: {error}"
 

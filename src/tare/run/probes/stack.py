@@ -79,7 +79,7 @@ class ProbeStack:
 
     @property
     def doubts(self) -> list[str]:
-        """Why the cell's values must be withheld."""
+        """The reasons why the cell's values must be withheld."""
         return [probe.doubt for probe in self._probes if probe.doubt]
 
     @property

@@ -1,4 +1,4 @@
-"""Kernel stacks of what holds a cell's CPUs during its gaps, on the host and in the guest."""
+"""Kernel stacks of the tasks that hold a cell's CPUs during its gaps, on host and guest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ WORKLOAD = "stacks"
 """The agent's name for recording stacks in its own machine."""
 TEXT = "text"
 GUEST_BUFFER_KIB = 1024
-"""Per CPU of the guest: its text crosses the channel to the agent."""
+"""KiB of trace buffer for each CPU of the guest. It is small because its text has to cross the
+channel to the agent."""
 _GUEST_S = 15.0
 
 
@@ -31,7 +32,8 @@ class StacksProbe(Probe):
 
     Args:
         cell: The cell.
-        costs: What one stack costs on each host, by the host's name; filled as it is measured.
+        costs: The cost of recording one stack on each host, in seconds, by the host's name. This
+            probe adds its own measurement.
     """
 
     def __init__(self, cell: ProbedCell, costs: dict[str, float | None]) -> None:
@@ -48,7 +50,7 @@ class StacksProbe(Probe):
         self._guest_facts: Mapping[str, Any] = {}
 
     async def open(self) -> None:
-        """Set the recorder of the host up, and measure once what a stack costs there."""
+        """Set the recorder of the host up, and measure once the cost of a stack there."""
         if not self._traced:
             raise NoTracing(
                 "stacks belong to gaps, so they need a workload that logs gaps, and `host-trace: "
@@ -86,7 +88,7 @@ class StacksProbe(Probe):
             self._guest_facts = {"missing": error.message}
 
     async def end(self, outcome: Outcome) -> None:
-        """Stop recording, and keep what the guest recorded.
+        """Stop recording, and keep the guest's stacks.
 
         Args:
             outcome: The result of the work.
@@ -108,7 +110,7 @@ class StacksProbe(Probe):
         return taken
 
     async def close(self) -> None:
-        """Read what the host recorded, and remove the recorder."""
+        """Read the host's stacks, and remove the recorder."""
         series: list[tuple[str, Series]] = []
         if self._guest is not None:
             series.append((SUBJECT, Series(GUEST_SERIES, self._guest.columns)))

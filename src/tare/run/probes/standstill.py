@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LOOK_S = 1.0
 """Seconds between two readings: reading more often would disturb work that shares Tare's CPU."""
 SOONER = 10
-"""A stopped machine is read this many times as often, to measure for how long."""
+"""A stopped machine is read this many times as often, to measure how long it is stopped."""
 LEAST_S = 0.5
 
 

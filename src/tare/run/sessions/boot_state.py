@@ -1,8 +1,8 @@
-"""The state of a boot of the computer: whether it is up, and what distinguishes it from others.
+"""The state of a boot of the computer: whether it is up, and the text that identifies it.
 
-A boot is identified by an id or by the time since when the computer runs, as words of one text.
-The time varies by seconds between readings: clocks are set, and some products derive it from the
-uptime. So a time close to an earlier one is replaced by that.
+A boot is identified by ids or by the time at which the computer started, as words of one text. The
+time varies by seconds between readings: clocks are set, and some products derive it from the
+uptime. So a time close to an earlier one is replaced by the earlier one.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ if TYPE_CHECKING:
 
 SINCE = "since:"
 SAME_S = 60.0
-"""Measuring a session and booting the computer again takes longer than this."""
+"""Start times that differ by at most this many seconds are of the same boot: measuring a session
+and booting the computer again takes longer."""
 
 
 @dataclass(frozen=True)
 class BootCheck:
-    """The result of a look at one boot.
+    """The result of a check of one boot.
 
     Args:
         up: Whether it is up: whether any of its arms can be measured.
-        why: If it is not up: why each arm cannot be measured.
-        booted: What distinguishes this boot from others; empty if nothing does.
+        why: If it is not up, the reason why each arm cannot be measured.
+        booted: The text that identifies this boot; empty if nothing identifies it.
     """
 
     up: bool
@@ -139,7 +140,7 @@ def canonical_boot(words: Iterable[str], before: Iterable[str] = ()) -> str:
     """
     times = [word for text in before for word in text.split() if word.startswith(SINCE)]
     found = set()
-    # In a fixed order, so that of two close times always the same one names both.
+    # The order is fixed, so that the same one of two close times always names both.
     for word in sorted(words):
         known = _nearest(word, times) if word.startswith(SINCE) else word
         times += [known] if known.startswith(SINCE) else []

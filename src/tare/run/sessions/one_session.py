@@ -79,8 +79,8 @@ class SessionContext:
         run: The run's identity.
         folder: Its folder.
         fold: Takes the run's events as they happen.
-        accept: Whether to continue though hosts, versions or capabilities have changed.
-        open: Opens the event log, given what has changed since this boot was last up.
+        accept: Whether to continue even if hosts, versions or capabilities have changed.
+        open: Opens the event log; takes the changes since this boot was last up.
     """
 
     study: Study
@@ -122,7 +122,7 @@ async def measure(
         setup: The hosts that are up now.
         session: The session.
         planned: The next session of the plan.
-        booted: What distinguishes this boot of the computer from others.
+        booted: The text that identifies this boot of the computer.
 
     Returns:
         How it ended; or the last event, if the run has failed.

@@ -108,7 +108,7 @@ class RunInSessions:
     # Events
 
     def _open(self, changed: tuple[str, ...]) -> EventLog:
-        """Return the event log; a resumed run first records that, and what has changed."""
+        """Return the event log; a resumed run first records its resumption and the changes."""
         if self._log is None or changed:
             self._append(
                 RunResumed(
@@ -229,12 +229,12 @@ class RunInSessions:
         return bool(seen.booted and before and seen.booted != before)
 
     def _with_known_boot(self, seen: BootCheck) -> BootCheck:
-        """Return a look with the boot as earlier sessions recorded it, if it is the same."""
+        """Return the check, with the boot's text of an earlier session if it is the same boot."""
         goes = [go.booted for each in self.fold.sessions.begun.values() for go in each.goes]
         return BootCheck(seen.up, seen.why, canonical_boot(seen.booted.split(), goes))
 
     def _previous_boot_text(self, boot: str) -> str:
-        """Return what distinguished the last session's boot; empty if nothing did."""
+        """Return the text that identified the last session's boot; empty if there is none."""
         goes = [each.goes[-1] for each in self.fold.sessions.begun.values() if each.boot == boot]
         return max(goes, key=lambda go: go.began).booted if goes else ""
 

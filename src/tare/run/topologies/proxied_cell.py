@@ -91,7 +91,7 @@ class ProxiedMachines:
         }
 
     def with_own_kernel(self) -> list[str]:
-        """Return which of both have a ``/proc/stat`` with CPUs other than the subject's host's."""
+        """Return which of client and origin lack the ``/proc/stat`` of the subject's host."""
         return [
             name
             for name, machine in self.outside.items()
@@ -187,7 +187,7 @@ class ProxiedMachines:
         return replace(outcome, value=dict(summed))
 
     async def _origins(self, count: int) -> tuple[str, ...]:
-        """Return so many addresses of the origin, or the ports of a machine that has only one."""
+        """Return ``count`` addresses of the origin, or ports of it if it has only one address."""
         found = await self.network.addresses(self.origin.name, count)
         if len(found) == count:
             return found

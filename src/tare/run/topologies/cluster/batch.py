@@ -57,7 +57,7 @@ async def clustered(
         context: The context of the cells, with the event log.
         home: The subject's host.
         emulated: Whether the machines are emulated, so that everything may take longer.
-        lost: Each set if a host as a whole is lost, or the network between hosts.
+        lost: Futures, each set if a whole host, or the network between hosts, is lost.
 
     Yields:
         The roles, with the cluster.

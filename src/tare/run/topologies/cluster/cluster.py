@@ -82,7 +82,7 @@ class RunningCluster(HadoopCluster):
     lost: asyncio.Future[str] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
-    """Set with name and machine if a daemon ends by itself."""
+    """A future that is set with name and machine if a daemon ends by itself."""
     took_s: float = 0.0
     """Seconds from ready machines to a ready cluster."""
     notes: dict[str, str] = field(default_factory=dict)

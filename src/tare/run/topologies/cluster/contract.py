@@ -26,7 +26,7 @@ class HadoopCluster(ABC):
     took_s: float
     """Seconds from ready machines to a ready cluster."""
     lost: asyncio.Future[str]
-    """Set with a sentence if a part of it ends by itself."""
+    """A future that is set with a sentence if a part of the cluster ends by itself."""
     folder: str
     """The folder of HDFS that all jobs use."""
     user: str
