@@ -1,4 +1,4 @@
-"""The one stream of typed events that everything reads: progress, resume, analysis, report."""
+"""The stream of typed events, the only source of progress, resume, analysis and report."""
 
 from tare.events.fold import Fold, fold_records, read_fold
 from tare.events.model import (

@@ -20,7 +20,7 @@ Whole = Annotated[int, Field(ge=-(1 << 62), le=1 << 62)]
 
 
 class PhaseFacts(TypedDict):
-    """What a job's tasks or a neighbour did for a while, in seconds since the cell began."""
+    """One phase of a job's tasks or of a neighbour; times are in seconds since the cell began."""
 
     name: str
     begin_s: Number
@@ -28,20 +28,21 @@ class PhaseFacts(TypedDict):
 
 
 class NeighbourFacts(TypedDict, total=False):
-    """What a neighbour did while the subject measured.
+    """The activity of a neighbour while the subject measured.
 
     Args:
         role: The neighbour's role, such as ``neighbour-1``.
         load: The workload it carried.
         values: The load's own metrics, in their units.
         ran_share: CPU time that its vCPUs, or a process's threads, had on the host, as a share of
-            the time: 2 where two were busy throughout; None if unknown.
-        wanted_share: The same with the time that they were ready but another ran, by the host's
-            account or else by the guest's (steal time); None if unknown.
-        busy: How many of them the load should have kept busy.
-        phases: What it did in turn, since its start.
-        warnings: What it reports itself.
-        doubt: Why it was not a load of that kind; empty if it was.
+            the time: 2 if two were busy throughout; None if unknown.
+        wanted_share: The same share, including the time that they were ready but another thread
+            ran. This time is from the host's accounting, or else from the guest's (steal time);
+            None if unknown.
+        busy: The number of vCPUs or threads that the load should have kept busy.
+        phases: The phases of the load, in sequence since its start.
+        warnings: The warnings of the neighbour's own agent.
+        doubt: The reason why it was not a valid load of that kind; empty if it was.
     """
 
     role: str
@@ -56,7 +57,7 @@ class NeighbourFacts(TypedDict, total=False):
 
 
 class HostCounters(TypedDict, total=False):
-    """Whether the host's counters were sampled, and why not."""
+    """Whether the host's counters were sampled; if not, the reason."""
 
     sampled: bool
     reason: str | None
@@ -71,10 +72,10 @@ class ClockPlace(TypedDict):
 
 
 class TraceClock(TypedDict, total=False):
-    """How the subject's cycle counter relates to the host's clock.
+    """The relation between the subject's cycle counter and the host's clock.
 
-    ``shared``: the subject's clock is the host's own. Otherwise ``first`` and ``last`` are readings
-    of both before and after the measurement.
+    If ``shared``, the subject's clock is the host's own. Otherwise ``first`` and ``last`` are
+    readings of both, before and after the measurement.
     """
 
     shared: Required[bool]
@@ -83,7 +84,7 @@ class TraceClock(TypedDict, total=False):
 
 
 class Throttled(TypedDict, total=False):
-    """How often and for how long a control group's quota held the subject back."""
+    """The number of times, and the seconds, that a control group's quota stopped the subject."""
 
     times: int
     seconds: float
@@ -98,10 +99,10 @@ class RealtimeLimit(TypedDict, total=False):
 
 
 class TraceFacts(TypedDict, total=False):
-    """How to read the series ``host-sched``, or why there is none.
+    """The facts needed to read the series ``host-sched``, or the reason why it is missing.
 
-    ``steal_s`` is None where nobody counts it. ``by`` and ``origin_ticks`` come from Xen's trace
-    alone, as does ``limit``, by which Xen holds a domain back.
+    ``steal_s`` is None if no kernel counts steal. Only Xen's trace has ``by``, ``origin_ticks`` and
+    ``limit``, which is the limit by which Xen stops a domain.
     """
 
     recorded: Required[bool]
@@ -125,7 +126,7 @@ class TraceFacts(TypedDict, total=False):
 
 
 class DuetFacts(TypedDict, total=False):
-    """The arm that was at work at the same time, and for which share of the cell's time."""
+    """The arm that worked at the same time, and the share of the cell's time in which it did."""
 
     beside: str
     share: Number
@@ -136,14 +137,14 @@ TurnsFacts = TypedDict("TurnsFacts", {"with": str}, total=False)
 
 
 class JobStep(TypedDict, total=False):
-    """One step of a job: what its framework logged, and which page caches were dropped before."""
+    """One step of a job: its framework's log, and the page caches that were dropped before it."""
 
     job: dict[str, Any] | list[Any] | str | None
     caches: list[dict[str, Any]]
 
 
 class JobFacts(TypedDict, total=False):
-    """What a job on a cluster did."""
+    """The results of a job on a cluster in addition to its metrics."""
 
     steps: dict[str, JobStep]
     replication: Whole
@@ -153,7 +154,7 @@ class JobFacts(TypedDict, total=False):
 
 
 class ProxyFault(TypedDict):
-    """How often something went wrong, and where."""
+    """The number of failures of one kind, and the place where they occurred."""
 
     where: str
     what: str
@@ -182,7 +183,7 @@ class ProxyAccount(TypedDict, total=False):
 
 
 class ProxyFacts(TypedDict, total=False):
-    """What was found about a load balancer in the machine, for objects of one size (bytes)."""
+    """The findings on a load balancer in the machine, for objects of one size (bytes)."""
 
     size: Whole
     limits: list[Any]
@@ -194,7 +195,7 @@ class ProxyFacts(TypedDict, total=False):
 
 
 class HardwareCounts(TypedDict, total=False):
-    """What processors or memory controllers counted in ``seconds``, or why they did not."""
+    """The counts of processors or memory controllers over ``seconds``, or why they are missing."""
 
     seconds: Amount | None
     llc_misses: Amount | None
@@ -206,7 +207,7 @@ class HardwareCounts(TypedDict, total=False):
 
 
 class ArrayFacts(TypedDict, total=False):
-    """How large each array in memory was, and the last-level cache."""
+    """The sizes of each array in memory and of the last-level cache, in bytes."""
 
     array_bytes: int
     last_level_bytes: int
@@ -216,28 +217,28 @@ class CellFacts(TypedDict, total=False):
     """All facts that Tare itself writes and reads, by the key in ``CellFinished.facts``.
 
     Args:
-        clock_drift_ppm: How far the guest's clock drifted from the host's; None: unknown.
+        clock_drift_ppm: The drift of the guest's clock from the host's; None: unknown.
         clock_uncertainty_ppm: The uncertainty of that value.
-        host_cost: What the machine cost the host, in seconds and bytes.
-        start_skew_s: How far apart subject and neighbours started.
-        neighbours: What each neighbour did.
-        phases: What neighbours, or a job's tasks, did in turn.
-        host_trace: How to read what the host's kernel recorded.
-        host_counters: Whether the host's counters were sampled.
-        origins_ns: When the cell began, on the clock of each role.
-        hypervisor: What the hypervisor counted; see :mod:`tare.events.hypervisor`.
-        host_memory: What all the host's CPUs together moved to and from memory.
-        host_hardware: What the host's processors counted for each role.
-        hardware: What the subject's processors counted.
+        host_cost: The cost of the machine on its host, in seconds and bytes.
+        start_skew_s: The time between the starts of subject and neighbours.
+        neighbours: The activity of each neighbour.
+        phases: The phases of neighbours, or of a job's tasks, in sequence.
+        host_trace: The facts needed to read the trace of the host's kernel.
+        host_counters: Whether the host's counters were sampled; if not, the reason.
+        origins_ns: The start of the cell on the clock of each role.
+        hypervisor: The hypervisor's own figures; see :mod:`tare.events.hypervisor`.
+        host_memory: The bytes that all of the host's CPUs together moved to and from memory.
+        host_hardware: The counts of the host's processors for each role.
+        hardware: The counts of the subject's processors.
         host_cache: How the host's page cache was dropped.
-        disk_moved_bytes: What was moved to and from the machine's disk, as its host counts it.
+        disk_moved_bytes: The bytes moved to and from the machine's disk, as its host counts them.
         files: How the machine's disk was used.
-        arrays: How large arrays in memory were, and the last-level cache.
-        job: What a job on a cluster did.
-        proxy: What was found about a load balancer.
-        duet: Which other arm was at work at the same time.
+        arrays: The sizes of arrays in memory and of the last-level cache.
+        job: The results of a job on a cluster in addition to its metrics.
+        proxy: The findings on a load balancer.
+        duet: The other arm that worked at the same time.
         turns: The other arm with which this one took turns.
-        probes: What the probes of other packages found, by the probe's key.
+        probes: The findings of other packages' probes, by the probe's key.
     """
 
     clock_drift_ppm: Number | None
@@ -265,20 +266,20 @@ class CellFacts(TypedDict, total=False):
 
 
 _READ_LATER = dict.fromkeys(("host_trace", "arrays"), Mapping[str, Any])
-"""Facts in which the reader itself reports, or handles, what is wrong."""
+"""Facts whose errors are reported or handled by the code that reads them."""
 
 
 def known_facts(facts: Mapping[str, Any]) -> CellFacts:
     """Return a cell's facts without those that do not have the form of :class:`CellFacts`.
 
-    A run's folder may come from anyone. What does not fit is left out, as if it were not there.
-    Facts that Tare does not know stay.
+    A run's folder may come from anyone, so facts of another form are left out. Facts that Tare does
+    not know are kept.
     """
     return cast(CellFacts, fitting(facts, _forms()))
 
 
 def fitting(facts: Mapping[str, Any], forms: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return facts without those that do not have the form that is given for their name."""
+    """Return the facts without those whose form differs from the one in ``forms``, by name."""
     wrong = [name for name, form in forms.items() if name in facts and not _fits(facts[name], form)]
     return {key: value for key, value in facts.items() if key not in wrong} if wrong else facts
 
@@ -299,5 +300,6 @@ def _fits(value: Any, form: Any) -> bool:
 
 @lru_cache(maxsize=64)
 def _reader(form: Any) -> TypeAdapter[Any]:
-    # Made when a run is read: making all of them takes longer than most commands' start.
+    # Validators are made when a run is read: making all of them takes longer than the start of most
+    # commands.
     return TypeAdapter(form)

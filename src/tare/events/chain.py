@@ -99,7 +99,7 @@ class Chain:
         return self.lines > self.plain
 
     def doubts(self) -> list[str]:
-        """Return what shows that the stream was changed, one sentence each."""
+        """Return the signs that the stream was changed, one sentence each."""
         found = [
             f"line {number} was changed, or one before it was removed" for number in self.broken
         ]

@@ -1,4 +1,4 @@
-"""What a run's events add up to: progress, resume, analysis and report ask this alone."""
+"""The state that results from a run's events, used by progress, resume, analysis and report."""
 
 from __future__ import annotations
 
@@ -142,16 +142,16 @@ _REPEAT = re.compile(r"#(\d+)$")
 
 @dataclass
 class BlockProgress:
-    """Which block is under way, and how long the blocks before it took.
+    """The block under way, and the time that earlier blocks took.
 
     Args:
-        number: The newest block; 0 before the first.
-        under_way: Whether it has begun in this process and not ended.
-        began: When it began, in seconds since the epoch.
+        number: The number of the newest block; 0 before the first.
+        under_way: Whether a block has begun in this process and not ended.
+        began: The start of the newest block, in seconds since the epoch.
         took_s: Seconds of each block that one process began and ended.
-        last_took_s: Seconds of the newest block that ended, None where several processes shared it.
+        last_took_s: Seconds of the newest block that ended; None if several processes shared it.
         finished: Numbers of the blocks that ended.
-        hosts: The host that measures each block, where several share a run.
+        hosts: The host that measures each block, if several share a run.
     """
 
     number: int = 0
@@ -171,7 +171,7 @@ class BlockProgress:
         return self.number in self._again
 
     def take(self, event: BlockStarted | BlockFinished, time: float) -> None:
-        """Account for a block's begin or end; blocks of several hosts may overlap."""
+        """Account for the start or end of a block; blocks of several hosts may overlap."""
         if isinstance(event, BlockStarted):
             self.number, self.under_way = max(self.number, event.block), True
             self.began = time
@@ -196,10 +196,10 @@ class BlockProgress:
 
 @dataclass
 class Fold:
-    """The fold: feed it every record in order with :meth:`take`, then ask.
+    """The state of a run: pass every record to :meth:`take` in order, then read the results.
 
-    Of a cell that was begun more than once (a crash, a retry) only what was observed between its
-    last start and its end counts. What was under way when a process ended never happened.
+    If a cell was begun more than once (a crash, a retry), only values observed between its last
+    start and its end count. Cells and blocks that were under way when a process ended are dropped.
     """
 
     started: RunStarted | None = None
@@ -207,11 +207,11 @@ class Fold:
     resumed: int = 0
     checks: tuple[CheckResult, ...] = ()
     unfit: dict[CheckResult, None] = field(default_factory=dict)
-    """Each check that was bad, whenever the host was looked at."""
+    """All checks that were bad, at the start of the run or at any later time."""
     calibrated: dict[str, Calibrated] = field(default_factory=dict)
+    """The newest calibration of each host."""
     noise: dict[str, NoiseMeasured] = field(default_factory=dict)
     """The last measured noise of each host."""
-    """The newest of each host."""
     platforms: dict[str, PlatformChecked] = field(default_factory=dict)
     skipped: list[SkippedPart] = field(default_factory=list)
     images: dict[tuple[str, str], ImageUsed] = field(default_factory=dict)
@@ -231,7 +231,7 @@ class Fold:
     booting_s: float = 0.0
     measuring_s: float = 0.0
     host: Mapping[str, Any] = field(default_factory=dict)
-    """The last recorded facts of the host, and below the versions."""
+    """The last recorded facts of the host."""
     versions: Mapping[str, str] = field(default_factory=dict)
     breaks: list[Break] = field(default_factory=list)
     doubts: tuple[str, ...] = ()
@@ -317,16 +317,16 @@ class Fold:
 
     @property
     def decided(self) -> Decided | None:
-        """The newest word on whether another block follows."""
+        """The newest decision whether to measure another block."""
         return self.decisions[-1] if self.decisions else None
 
     @property
     def lost_cells(self) -> int:
-        """How many cells ended without counting."""
+        """The number of cells that ended but do not count."""
         return sum(done.result.status != "ok" for done in self.finished.values())
 
     def first_digest(self, arm: str) -> str | None:
-        """Return the digest of what an arm booted when the run began; None if it is not known."""
+        """Return the digest of the first image of an arm in the run; None if it is unknown."""
         return next((image.digest for image in self.images.values() if image.arm == arm), None)
 
     def cell_results(self) -> tuple[CellResult, ...]:
@@ -334,7 +334,7 @@ class Fold:
         return tuple(done.result for done in self.finished.values())
 
     def counted_cells(self) -> tuple[FinishedCell, ...]:
-        """Return the cells that count, with what was observed, in order of their first end."""
+        """Return the cells that count, with their observed values, in order of their first end."""
         return tuple(done for done in self.finished.values() if done.result.status == "ok")
 
     def platform_results(self) -> tuple[PlatformResult, ...]:
@@ -352,7 +352,7 @@ class Fold:
         """Return the series of all cells that count.
 
         Args:
-            folder: Where their paths begin.
+            folder: The run's folder, which their paths are relative to.
         """
         return tuple(
             series_entry(done.result, saved, folder)
@@ -362,13 +362,13 @@ class Fold:
 
     @property
     def settled(self) -> frozenset[str]:
-        """The cells that ended for good."""
+        """The cells that ended and are not tried again."""
         return frozenset(filter(self.is_settled, self.finished))
 
     def is_settled(self, cell: str) -> bool:
-        """Return whether a cell that ended did so for good.
+        """Return whether a cell that ended is not tried again.
 
-        Not with a passing fault in a block that never ended: a second try may be owed it.
+        A cell that failed with a transient fault in an unfinished block may get a second try.
         """
         ended = self.block.finished
         return cell not in self._passing or self.finished[cell].result.block in ended
@@ -391,7 +391,8 @@ class Fold:
             ended = set(self.block.finished)
             self.sessions.discard_incomplete(ended)
             self.breaks.append(Break(max(ended, default=0), event.changed))
-            # A block is compared within itself, so it may not hold what was before and after.
+            # Comparisons are within a block, so no block may have cells from before and after the
+            # change.
             self.finished = {
                 cell: done for cell, done in self.finished.items() if done.result.block in ended
             }
@@ -485,7 +486,7 @@ def read_fold(path: Path) -> Fold:
         path: An ``events.jsonl`` file.
 
     Raises:
-        UnreadableStream: As :func:`tare.events.read_events` says.
+        UnreadableStream: See :func:`tare.events.read_events`.
     """
     folded, chain = Fold(), Chain(read_seal(path))
     observe = folded.observe
@@ -504,7 +505,7 @@ def checks_since(before: tuple[CheckResult, ...], event: Preflight) -> tuple[Che
 
     Args:
         before: The checks so far.
-        event: The new checks; without a name of a host, those of the run's only one.
+        event: The new checks. If they name no host, they are those of the run's only host.
     """
     others = (each for each in before if event.host and each.host != event.host)
     now = (

@@ -1,6 +1,6 @@
-"""The series ``host-sched``: what the host's kernel did on the subject's CPUs, event by event.
+"""The series ``host-sched``: events of the host's kernel on the subject's CPUs.
 
-Columns, one row an event in order of time:
+Columns, with one row for each event in order of time:
 
 ========= ===== ==============================================================================
 time_ns   u64   the host's CLOCK_MONOTONIC_RAW
@@ -15,9 +15,9 @@ other     u32   SWITCH: the thread that ran until now; WAKEUP: the CPU it is to 
 runnable  u8    SWITCH: how the thread that ran until now left (:class:`SwitchReason`); 0 otherwise
 ========= ===== ==============================================================================
 
-Thread 0 is the CPU's idle task. Names of threads and interrupts are in the cell's facts. On a host
-of Xen's the threads are vCPUs (:func:`tare.platforms.xen.trace.schedule.vcpu_id`), and times are
-those of the host's cycle counter since the recording began.
+Thread 0 is the CPU's idle task. Names of threads and interrupts are in the cell's facts. On Xen the
+threads are vCPUs (:func:`tare.platforms.xen.trace.schedule.vcpu_id`), and times are those of the
+host's cycle counter since the recording began.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ IDLE = 0
 
 
 class SwitchReason(IntEnum):
-    """How a thread left its CPU. Runs recorded before Tare knew of STOPPED have WAITING for it."""
+    """How a thread left its CPU. Older runs have WAITING instead of STOPPED."""
 
     WAITING = 0
     """It waits for something."""
@@ -43,7 +43,7 @@ class SwitchReason(IntEnum):
 
 
 class HostEvent(IntEnum):
-    """What happened."""
+    """The kind of an event."""
 
     SWITCH = 0
     WAKEUP = 1
@@ -55,7 +55,7 @@ class HostEvent(IntEnum):
     VECTOR_EXIT = 7
     QUOTA_PERIOD = 8
     RUNS_ON = 9
-    """Xen's scheduler looked, and let a vCPU run on."""
+    """Xen's scheduler ran, and let the current vCPU continue."""
 
 
 class Vector(IntEnum):

@@ -78,7 +78,7 @@ class HypervisorFigures:
     figures: tuple[HypervisorFigure, ...]
 
     def fact(self) -> dict[str, Any]:
-        """Return the figures as a fact for events."""
+        """Return the figures as a fact that an event can hold."""
         about = {"source": self.source, "resolution_s": self.resolution_s, "each": self.each}
         return {**about, "figures": [_fact(figure) for figure in self.figures]}
 

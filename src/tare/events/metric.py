@@ -1,4 +1,4 @@
-"""What a metric is: one description from the workload that declares it to the reader's page."""
+"""The description of a metric, declared by its workload and used everywhere up to the report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tare.units import format_number, with_unit
 Better = Literal["higher", "lower", "neither"]
 Kind = Literal["typical", "tail", "maximum"]
 Resource = Literal["cpu", "memory", "disk", "network", "latency", "application"]
-"""What a metric is mainly about; reports sum up the metrics of each."""
+"""The resource that a metric is mainly about; reports sum up the metrics of each resource."""
 
 LEAST: Mapping[str, float] = MappingProxyType(
     {"s": 1e-12, "1/s": 1e-7, "B/s": 1e-6, "B": 1e-6, "1": 1e-18}
@@ -19,7 +19,8 @@ LEAST: Mapping[str, float] = MappingProxyType(
 """The smallest value above 0 that a machine can have had, by unit.
 
 A picosecond is less than a hundredth of any processor's cycle. A cell lasts at most 1e6 s, so a
-rate is at least one event, or one byte, in that time. Averages of bytes and ratios have room below.
+rate is at least one event, or one byte, in that time. The limits for bytes and ratios are smaller,
+because averages of them can be.
 """
 
 
@@ -29,18 +30,18 @@ class Metric(NamedTuple):
     Args:
         name: Short kebab-case name, unique within the workload.
         unit: SI unit (``s``, ``B``, ``B/s``, ``1/s``, ``1``).
-        better: Which direction is an improvement.
-        summary: What it means, in one sentence; events do not hold it.
+        better: The direction that is an improvement.
+        summary: Its meaning, in one sentence; events do not hold it.
         kind: ``typical`` values get t-intervals on log-ratios; ``tail`` and ``maximum`` get
             order-statistic or boot-level bootstrap intervals only.
         headline: Whether the report's first screen shows it for the workload.
-        may_be_zero: Whether 0 is a possible value. True of counts and shares of what went wrong,
-            whose best value is 0; False of what takes time or is worked through. None: possible
-            unless more is better. Events do not hold it.
+        may_be_zero: Whether 0 is a possible value. It is True for counts and shares of failures,
+            whose best value is 0; False for times and amounts of work. None: 0 is possible unless
+            more is better. Events do not hold it.
         may_be_negative: Whether it can be below zero, as only a study's own figures are. Events do
             not hold it.
-        resource: What it is mainly about; None: what its workload is about. Runs recorded before
-            workloads declared this have None.
+        resource: The resource that it is mainly about; None: its workload's resource. Runs recorded
+            before workloads declared this have None.
     """
 
     name: str

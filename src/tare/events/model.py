@@ -14,7 +14,7 @@ from tare.events.parts import SUBJECT, Base, Calibration, Check, CpuNoise
 from tare.events.session_events import SessionFinished, SessionStarted, Waiting
 
 STREAM_VERSION = 2
-"""2: lines carry a hash, see :mod:`tare.events.chain`."""
+"""The stream's version. Since version 2, lines have a hash: see :mod:`tare.events.chain`."""
 
 CellStatus = Literal["ok", "failed", "withheld"]
 
@@ -39,11 +39,11 @@ class RunStarted(Base):
 
 
 class RunResumed(Base):
-    """A new process took the run over at the first unfinished cell.
+    """A new process resumed the run at the first unfinished cell.
 
     ``doubts`` are the signs that the stream was changed after it was written. ``changed`` are
-    changes since the run's last record that the user accepted: a break between two blocks, so that
-    the cells of an unfinished block do not count. ``host`` has the host's facts; empty in older
+    changes since the run's last record that the user accepted. They are a break between two blocks,
+    so the cells of an unfinished block do not count. ``host`` has the host's facts; empty in older
     runs.
     """
 
@@ -79,13 +79,13 @@ class Calibrated(Base):
 
 
 class NoiseMeasured(Base):
-    """What firmware, and everything else, took from a host's CPUs before a real-time study.
+    """The time that firmware and all else took from a host's CPUs before a real-time study.
 
     ``by`` is the kernel's tracer that measured ``firmware``, with interrupts off: ``osnoise``, or
     ``hwlat``, whose ``taken_s`` are lower bounds. ``system`` was measured with interrupts on.
-    ``missing`` is why nothing was measured. ``limit_s`` is the longest gap by firmware that the
-    study allows. On a ``virtual`` host, ``firmware`` includes what the hypervisor below took.
-    An ``emulated`` host shows its emulator's noise.
+    ``missing`` is the reason why nothing was measured. ``limit_s`` is the longest gap by firmware
+    that the study allows. On a ``virtual`` host, ``firmware`` includes the time that the hypervisor
+    below took. An ``emulated`` host shows its emulator's noise.
     """
 
     type: Literal["noise_measured"] = "noise_measured"
@@ -101,13 +101,13 @@ class NoiseMeasured(Base):
 
 
 class PlatformChecked(Base):
-    """Whether an arm can run here, and why not.
+    """Whether an arm can run here; if not, the reason.
 
-    ``facts`` are all that planning went by, so that a resumed run is planned alike; runs of before
-    have none. ``mark`` says in words where it runs instead of where it should, such as in dom0.
-    ``shown`` is what a machine that exists shows of itself, and ``uncontrolled`` what Tare does not
-    control of it. ``lasting`` is false where the check itself went wrong, rather than that the host
-    lacks something.
+    ``facts`` are all facts used for planning, so that a resumed run gets the same plan; older runs
+    have none. ``mark`` is a phrase for the place where the arm runs, such as dom0, if that is not
+    where it belongs. ``shown`` has the facts that an existing machine reports on itself, and
+    ``uncontrolled`` the properties of it that Tare does not control. ``lasting`` is False if the
+    check itself failed, and True if the host lacks something.
     """
 
     type: Literal["platform_checked"] = "platform_checked"
@@ -139,9 +139,9 @@ class Skipped(Base):
 
 
 class Planned(Base):
-    """How much will be done: the most blocks, the cells in each, and the estimate in seconds.
+    """The size of the plan: the most blocks, and the cells and estimated seconds of each.
 
-    ``notes`` say how scenarios were adapted to this host.
+    ``notes`` are sentences on how scenarios were adapted to this host.
     """
 
     type: Literal["planned"] = "planned"
@@ -152,7 +152,7 @@ class Planned(Base):
 
 
 class ImageReady(Base):
-    """What an arm's machines boot, by content."""
+    """The image that an arm's machines boot, identified by its digest."""
 
     type: Literal["image_ready"] = "image_ready"
     arm: str
@@ -163,11 +163,11 @@ class ImageReady(Base):
 
 
 class HostJoined(Base):
-    """A host takes part in a run that several share; ``checked`` is what it offers each arm.
+    """A host takes part in a run that several share; ``checked`` has its verdict on each arm.
 
-    ``facts`` identify it, and ``worker`` is the address of what speaks for it. It measures
-    ``cells_per_block`` cells in each of its blocks. ``images`` are the digests of what its arms
-    boot; empty in runs of before.
+    ``facts`` identify it, and ``worker`` is the address of its worker in the cluster. It measures
+    ``cells_per_block`` cells in each of its blocks. ``images`` has the digest of the image that
+    each arm boots; empty in older runs.
     """
 
     type: Literal["host_joined"] = "host_joined"
@@ -181,7 +181,7 @@ class HostJoined(Base):
 
 
 class HostLost(Base):
-    """A host left a run that several share; ``blocks`` are those that nobody else can measure."""
+    """A host left a run that several share; ``blocks`` are those that no other host can measure."""
 
     type: Literal["host_lost"] = "host_lost"
     host: str
@@ -193,8 +193,9 @@ class CpusChanged(Base):
     """CPUs of a host went offline or online, or another control group's limit holds for the run.
 
     ``before`` and ``after`` are the CPUs that could be used, as the kernel lists them; ``gone`` and
-    ``came`` are the difference. ``cell`` is the one that was measured meanwhile, which does not
-    count; empty where it was noticed before one. ``host`` is its name, where there are several.
+    ``came`` are the difference. ``cell`` is the cell that was measured meanwhile, which does not
+    count; empty if the change was noticed before a cell. ``host`` is the host's name if there are
+    several.
     """
 
     type: Literal["cpus_changed"] = "cpus_changed"
@@ -208,7 +209,7 @@ class CpusChanged(Base):
 
     @property
     def words(self) -> str:
-        """What changed, in words."""
+        """A phrase for the change."""
         parts = [
             *([f"CPU {self.gone} can no longer be used"] if self.gone else []),
             *([f"CPU {self.came} can be used now"] if self.came else []),
@@ -219,8 +220,8 @@ class CpusChanged(Base):
 class LabFroze(Base):
     """An emulated host stopped answering during a batch, while its emulator still ran.
 
-    ``repeated`` says whether the host was booted again for what the batch had not finished. After
-    the second freeze of one batch its cells fail instead.
+    ``repeated`` is True if the host is booted again for the batch's unfinished cells. After the
+    second freeze of one batch its cells fail instead.
     """
 
     type: Literal["lab_froze"] = "lab_froze"
@@ -235,7 +236,7 @@ class LabFroze(Base):
 class BlockStarted(Base):
     """One fresh boot of every arm begins, in this order of ``arm/scenario`` batches.
 
-    ``host`` is the one that measures it, where several share a run.
+    ``host`` is the host that measures it, if several share a run.
     """
 
     type: Literal["block_started"] = "block_started"
@@ -283,7 +284,7 @@ class MachineStopped(Base):
 class ClusterReady(Base):
     """The machines of a batch are one cluster now, ``took_s`` seconds after they were ready.
 
-    ``machine`` is its master; ``facts`` say how it works.
+    ``machine`` is its master; ``facts`` has its configuration.
     """
 
     type: Literal["cluster_ready"] = "cluster_ready"
@@ -296,7 +297,7 @@ class ClusterReady(Base):
 
 
 class ClusterStopped(Base):
-    """A cluster has ended; ``reason`` is why it never came up, or what it lost."""
+    """A cluster has ended; ``reason`` states why it never came up, or which part of it was lost."""
 
     type: Literal["cluster_stopped"] = "cluster_stopped"
     machine: str
@@ -308,7 +309,7 @@ class ClusterStopped(Base):
 class CellStarted(Base):
     """One arm × scenario × workload × parameters begins within a block.
 
-    ``machines`` name the machine of each role in it; empty where it could not even be begun.
+    ``machines`` has the name of the machine in each role; empty if the cell could not start.
     """
 
     type: Literal["cell_started"] = "cell_started"
@@ -338,7 +339,7 @@ class Observed(Base):
 
     @classmethod
     def of(cls, cell: str, role: str, metric: Metric, value: float) -> Observed:
-        """Return the event of a metric's value; headlines are the subject's alone."""
+        """Return the event for a value of a metric; only the subject's metrics can be headlines."""
         return cls(
             cell=cell,
             role=role,
@@ -353,7 +354,7 @@ class Observed(Base):
 
     @property
     def described(self) -> Metric:
-        """The metric, as far as events hold it."""
+        """The metric, with only those of its fields that events hold."""
         return Metric(
             self.metric,
             self.unit,
@@ -378,9 +379,9 @@ class SeriesSaved(Base):
 
 
 class CellFinished(Base):
-    """The cell ended: ``ok``, ``failed`` (with its reason) or ``withheld`` (not to be believed).
+    """The cell ended: ``ok``, ``failed`` (with its reason) or ``withheld`` (not trustworthy).
 
-    ``files`` are those of ``logs`` that are written by then, each with its SHA-256 in hexadecimal.
+    ``files`` are the files in ``logs`` that exist already, each with its SHA-256 in hexadecimal.
     """
 
     type: Literal["cell_finished"] = "cell_finished"
@@ -412,9 +413,9 @@ class Decided(Base):
 
 
 class ArmEnded(Base):
-    """An arm gets no further block, because all that it tried failed for some blocks.
+    """An arm gets no further block, because all cells that it tried failed in several blocks.
 
-    ``host`` is the one on which it ends, where several hosts each measure all arms.
+    ``host`` is the host on which it ends, if several hosts each measure all arms.
     """
 
     type: Literal["arm_ended"] = "arm_ended"
@@ -486,7 +487,7 @@ Event = Annotated[
 class Record(Base):
     """One line of ``events.jsonl``: an event with its place and time (seconds since the epoch).
 
-    ``chain`` is the line's hash, in hexadecimal; lines of old have none.
+    ``chain`` is the line's hash, in hexadecimal; old lines have none.
     """
 
     seq: int

@@ -1,7 +1,7 @@
-"""The lines of observations, which are most of a stream, read without the model of all events.
+"""A fast reader for lines of observations, which are most of a stream.
 
-Only the form in which :class:`tare.events.stream.EventLog` writes them is known here. Any other
-line, and so any damaged one, is left to the model, which says what is wrong with it.
+It accepts only the form in which :class:`tare.events.stream.EventLog` writes them. Any other line,
+including a damaged one, is read by the model of all events, which reports its errors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _UNSAFE = re.compile(
     rb"\\[ubfr]|\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]"
     rb"|\xef\xbb\xbf|\xf3\xa0[\x80\x81]"
 )
-"""What :mod:`tare.plaintext` takes out of texts, as JSON escapes it, or in UTF-8."""
+"""Matches characters that :mod:`tare.plaintext` removes from texts, in UTF-8 or escaped as in JSON.
+"""
 
 _TEXT = rb'"[^"\\\x00-\x1f]*"'
 _NUMBER = rb"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?"
@@ -44,13 +45,13 @@ class Seen(NamedTuple):
 
 @dataclass
 class ObservationReader:
-    """Reads lines; what they have in common is kept once."""
+    """Reads lines, and keeps a single copy of equal cell names and metrics."""
 
     _cells: dict[bytes, str] = field(default_factory=dict)
     _metrics: dict[bytes, tuple[str, Metric]] = field(default_factory=dict)
 
     def read(self, line: bytes) -> Seen | None:
-        """Return the observation that ``line`` holds, or None where the model has to look at it."""
+        """Return the observation in ``line``; None if the model of all events has to read it."""
         match = _LINE.fullmatch(line)
         if match is None:
             return None

@@ -15,7 +15,7 @@ ARMS_HOST = "host"
 
 
 def host_role(name: str) -> str:
-    """Return the role of a host; ``name`` is a study's, and empty for the arm's own host."""
+    """Return the role of a host; ``name`` is the study's name for it, empty for the arm's own."""
     return f"{ARMS_HOST}-{name}" if name else ARMS_HOST
 
 
@@ -25,7 +25,7 @@ def is_host(role: str) -> bool:
 
 
 def host_named(role: str) -> str:
-    """Return the study's name of the host whose role it is; empty for the arm's own."""
+    """Return the study's name for the host with this role; empty for the arm's own host."""
     return role.removeprefix(ARMS_HOST).removeprefix("-")
 
 
@@ -36,7 +36,7 @@ class Base(BaseModel):
 
 
 class Check(Base):
-    """One pre-flight check of a host: what was found, and what to do about it."""
+    """One pre-flight check of a host: the finding, and the advice."""
 
     name: str
     level: Level
@@ -61,11 +61,11 @@ class Calibration(Base):
 
 
 class CpuNoise(Base):
-    """Time that one CPU lost to anything but the program that reads its clock.
+    """The time that one CPU spent on anything but the program that reads its clock.
 
-    It was watched for ``watched_s`` and lost ``taken_s``, at most ``longest_s`` at once.
-    ``hardware`` counts the gaps that nothing known to the kernel explains; the others count what
-    the kernel did.
+    The CPU was watched for ``watched_s`` and lost ``taken_s``, at most ``longest_s`` at once.
+    ``hardware`` counts the gaps that the kernel cannot explain; the other fields count the kernel's
+    own activities.
     """
 
     cpu: int

@@ -23,7 +23,7 @@ class Repaired:
     Args:
         kept: The number of good events from the first on.
         lost: The number of lines after them that are removed or missing.
-        reason: What is wrong with the first of these; empty if nothing is.
+        reason: The error in the first of these; empty if there is none.
         original: The path of the damaged stream; None if nothing was damaged.
     """
 
@@ -42,7 +42,7 @@ def repair_stream(path: Path) -> Repaired:
         path: An ``events.jsonl`` file. Nobody else may write to it meanwhile.
 
     Raises:
-        InputError: Not even its first event is good.
+        InputError: Its first event is damaged already.
         OSError: It cannot be written; then it is unchanged.
     """
     *whole, torn = path.read_bytes().split(b"\n")
@@ -79,7 +79,7 @@ def kept_originals(path: Path) -> list[Path]:
 
 
 def _wrong(path: Path, number: int, line: bytes, chain: Chain) -> str:
-    """Return what is wrong with the next line; empty if nothing is."""
+    """Return the error in the next line; empty if it has none."""
     try:
         record = read_line(path, number, line)
     except UnreadableStream as error:

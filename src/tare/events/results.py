@@ -1,4 +1,4 @@
-"""What a run's events add up to, as data. Nothing here does anything."""
+"""The results of a run's events, as data without behaviour."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tare.events.model import CellStatus, SeriesSaved
 from tare.events.parts import Level
 
 IMPOSSIBLE = 1e15
-"""No figure of a machine, in s, B/s or 1/s, is as large: it would be thirty million years."""
+"""No value of a machine in s, B/s or 1/s is as large: 1e15 s are thirty million years."""
 
 
 class Observation(NamedTuple):
@@ -39,9 +39,9 @@ class Break:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One pre-flight check: its name, ``ok``/``warn``/``bad``, what was found, what to do.
+    """One pre-flight check: its name, ``ok``/``warn``/``bad``, the finding and the advice.
 
-    ``host`` is the name of the host, where several share a run.
+    ``host`` is the name of the host, if several share a run.
     """
 
     name: str
@@ -53,23 +53,26 @@ class CheckResult:
 
 @dataclass(frozen=True)
 class PlatformResult:
-    """Whether an arm could run, and why not.
+    """Whether an arm could run; if not, the reason.
 
     Args:
         arm: The arm's name in the study.
         platform: The platform's name (``bare``, ``qemu``, ``oci`` ...).
         options: The arm's platform options as resolved.
         usable: Whether its machines can be started here.
-        reason: Why it cannot (or how it was found usable).
+        reason: The reason why they cannot be started, or how the platform was found usable.
         hint: A command or a step that would help; may be empty.
         emulated: Whether its results carry the mark of emulation.
         versions: Programs by name, e.g. ``{"qemu": "7.2.9"}``.
-        capabilities: What it offers, as recorded.
-        description: What it is, in a phrase; empty in runs of old.
-        mark: Where it runs instead of where it should, in words; empty: where it should.
-        shown: What a machine that exists shows of itself and of its hypervisor, name to words.
-        uncontrolled: What was not controlled of a machine that exists, one sentence each.
-        lasting: Whether a host lacks what it needs; otherwise finding out went wrong.
+        capabilities: The capabilities of its platform, as recorded.
+        description: The arm as a phrase; empty in old runs.
+        mark: A phrase for the place where it runs, if that is not where it belongs; otherwise
+            empty.
+        shown: The facts that an existing machine reports on itself and on its hypervisor, by name.
+        uncontrolled: The properties of an existing machine that Tare did not control, one sentence
+            each.
+        lasting: For an unusable arm: True if the host lacks something, False if the check itself
+            failed.
     """
 
     arm: str
@@ -100,7 +103,7 @@ class SkippedPart:
 
 @dataclass(frozen=True)
 class ImageUsed:
-    """What the machines of an arm booted: kernel, content digest, and the seconds it took."""
+    """The image that an arm's machines booted: kernel, content digest, and the seconds it took."""
 
     arm: str
     kernel: str
@@ -122,10 +125,10 @@ class MachineResult:
         boot_s: Seconds from its start to the agent's hello; None if it never got there.
         proof: Its environment proof, nested; empty if no hello arrived.
         placement: The CPUs that it was placed on, as recorded.
-        expected: Whether its end was requested; None if its end was not recorded.
-        reason: Why it ended, if unexpectedly.
+        expected: Whether its end was requested; None if no end was recorded.
+        reason: The reason why it ended, if it ended unexpectedly.
         console_tail: Its last console lines, if it ended unexpectedly.
-        host_cost: What it cost the host, e.g. ``{"cpu_s": 12.1, "rss_bytes": 3e8}``.
+        host_cost: Its cost on the host, e.g. ``{"cpu_s": 12.1, "rss_bytes": 3e8}``.
     """
 
     machine: str
@@ -154,14 +157,15 @@ class CellResult:
         scenario: Its scenario.
         workload: Its workload.
         parameters: Its parameters as canonical JSON.
-        repeat: 1 for the first, from a ``#2`` at the end of the identity otherwise.
+        repeat: The number of the repetition: 1, or the number after ``#`` at the end of the
+            identity.
         status: ``ok`` counts; ``failed`` and ``withheld`` are shown with their reason.
-        reason: Why it does not count.
-        warnings: What the user should know about it.
+        reason: The reason why it does not count.
+        warnings: Warnings to the user about it.
         logs: Last lines, or paths relative to the folder, that help to find the reason.
         measured_s: Seconds spent measuring.
         facts: Its facts in addition to the values.
-        attempt: 1, or more after transient failures or a resumed run.
+        attempt: The number of the attempt: 1, or more after transient failures or a resumed run.
     """
 
     cell: str
@@ -187,7 +191,8 @@ class SeriesEntry:
 
     Args:
         run: The run's identity.
-        cell: The cell it belongs to; block, arm, scenario, workload and parameters are its.
+        cell: The cell that it belongs to, which determines block, arm, scenario, workload and
+            parameters.
         role: The machine's role.
         name: ``histogram``, ``excess``, ``intervals``, ``samples`` or a workload's own.
         path: The Parquet file, absolute.
@@ -216,7 +221,7 @@ class SeriesEntry:
 
 @dataclass(frozen=True)
 class FinishedCell:
-    """A cell that ended, with what was observed since its last start."""
+    """A cell that ended, with the values observed since its last start."""
 
     result: CellResult
     observed: tuple[Observation, ...]

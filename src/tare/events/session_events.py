@@ -15,8 +15,8 @@ class SessionStarted(Base):
     Its blocks are those from ``first`` to ``last``, with only its own arms; sessions of all boots
     with the same ``round`` measure the same blocks. ``planned`` is the session that was next in the
     plan: another number means that the boot that was up was measured instead. ``cells`` is the
-    number of cells of each arm in a block. ``host`` has the host's facts. ``booted`` distinguishes
-    boots of the computer; empty if nothing does.
+    number of cells of each arm in a block. ``host`` has the host's facts. ``booted`` identifies the
+    boot of the computer; empty if nothing identifies it.
     """
 
     type: Literal["session_started"] = "session_started"
@@ -32,16 +32,16 @@ class SessionStarted(Base):
 
 
 class SessionFinished(Base):
-    """All blocks of a session have ended, as far as its arms go."""
+    """All blocks of a session have ended for the session's arms."""
 
     type: Literal["session_finished"] = "session_finished"
     session: int
 
 
 class Waiting(Base):
-    """No boot that is up is left to measure: the user has to start ``boot``.
+    """No boot that is up has anything left to measure: the user has to start ``boot``.
 
-    This is for the ``session`` that is next in the plan; ``swap`` is the instruction.
+    The next session in the plan is ``session``; ``swap`` is the instruction to the user.
     """
 
     type: Literal["waiting"] = "waiting"

@@ -16,8 +16,9 @@ class Go:
     Args:
         began: Its start, in seconds since the epoch.
         planned: The session that was next in the plan.
-        booted: What distinguishes boots of the computer; empty if nothing does.
-        ended: When the session was done; 0 if it was not done in this period.
+        booted: The text that identifies the boot of the computer; empty if nothing identifies it.
+        ended: The end of the session, in seconds since the epoch; 0 if it did not end in this
+            period.
     """
 
     began: float
@@ -50,7 +51,7 @@ class SessionResult:
 
     @property
     def done(self) -> bool:
-        """Whether all of it was measured."""
+        """Whether the whole session was measured."""
         return bool(self.goes[-1].ended)
 
     @property

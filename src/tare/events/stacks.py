@@ -1,6 +1,6 @@
-"""The series ``host-stacks`` and ``guest-stacks``: kernel stacks of what ran on the measured CPUs.
+"""The series ``host-stacks`` and ``guest-stacks``: kernel stacks of tasks on the measured CPUs.
 
-Columns, one row an event in order of time:
+Columns, with one row for each event in order of time:
 
 ======= === ===================================================================================
 time_ns u64 the CLOCK_MONOTONIC_RAW of the kernel that recorded it, in steps of a microsecond

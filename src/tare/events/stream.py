@@ -35,7 +35,7 @@ from tare.refusals import message_of
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 _ODD = re.compile(rb"[:\[,][ \t\r\n]*(?:-?(?:[0-9]{20}|[0-9.]+[eE]\+?[0-9]{3})|-?Infinity|NaN)")
-"""What a number may be that no machine counts with, and what a number follows (RFC 8259).
+"""Matches numbers that may be outside a machine's range, with the character before them (RFC 8259).
 
 Hardly any line contains one. The character before the number is part of the pattern, because the
 hash at the end of each line may otherwise look like such a number.
@@ -73,7 +73,7 @@ def read_events(path: Path) -> list[Record]:
 
 
 def read_entries(path: Path, chain: Chain | None = None) -> Iterator[Record | Seen]:
-    """Read what :func:`read_events` reads one by one, and observations fast.
+    """Read the records of a file one by one, and observations without their model, which is fast.
 
     Args:
         path: An ``events.jsonl`` file.
@@ -83,7 +83,7 @@ def read_entries(path: Path, chain: Chain | None = None) -> Iterator[Record | Se
         The records in order; observations as :class:`tare.events.observations.Seen`.
 
     Raises:
-        UnreadableStream: As of :func:`read_events`.
+        UnreadableStream: See :func:`read_events`.
     """
     read = ObservationReader().read
     for number, line in _whole_lines(path):
@@ -99,11 +99,11 @@ def read_entries(path: Path, chain: Chain | None = None) -> Iterator[Record | Se
 
 
 class BeyondAllBounds(Exception):
-    """A number is none that any machine counts with."""
+    """A number is outside the range of a machine's numbers."""
 
 
 def bounded(value: object) -> bool:
-    """Return whether all numbers in a value of JSON are finite, and whole ones of 64 bits."""
+    """Return whether all numbers in a JSON value are finite, and integers have at most 64 bits."""
     left = [value]
     while left:
         each = left.pop()
@@ -120,7 +120,7 @@ def bounded(value: object) -> bool:
 
 
 def _whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines with their numbers from 1, without their ends and without a torn last one."""
+    """Yield the lines with numbers from 1, without line ends and without a torn last line."""
     number, torn = 0, False
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
@@ -145,7 +145,8 @@ def read_line(path: Path, number: int, line: bytes) -> Record:
         line: The line, without its newline.
 
     Raises:
-        UnreadableStream: It is not an event, or not the one that belongs there.
+        UnreadableStream: The line is not an event, has a wrong number, or is of a newer version of
+            Tare.
     """
     try:
         record = _legible(line)
@@ -236,8 +237,8 @@ class EventLog:
         """Write ``event``; ends of cells, blocks and runs reach the disk before this returns.
 
         Raises:
-            OSError: The disk is full or failed; nothing of the event counts then.
-            TareError: Another process writes to the stream; nothing of the event is written.
+            OSError: The disk is full or failed; then no part of the event counts.
+            TareError: Another process writes to the stream; no part of the event is written.
         """
         self._guard()
         record, body = _written(Record(seq=self._chain.lines, time=time.time(), event=event))
@@ -271,12 +272,12 @@ class EventLog:
         self._size += whole
 
     def _require_name(self) -> None:
-        """Check that the open file still has a name: whatever goes to a removed file is lost."""
+        """Check that the open file still has a name: data written to a removed file are lost."""
         if not os.fstat(self._file.fileno()).st_nlink:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._file.name)
 
     def close(self) -> None:
-        """Bring everything to the disk and close the file."""
+        """Flush everything to the disk, and close the file."""
         os.fsync(self._file.fileno())
         self._file.close()
         if self._chain.chained:
@@ -312,14 +313,14 @@ def _followed(path: Path) -> Chain:
 
 
 def _written(record: Record) -> tuple[Record, bytes]:
-    """Return a record as it can be shown, and its line without a hash."""
+    """Return a record with all texts safe to print, and its line without a hash."""
     try:
         line = record.model_dump_json(exclude={"chain"}).encode()
         if not steers(line):
             return record, line
         shown = _legible(line)
     except PydanticSerializationError:
-        # Half a character: such as a name of a file that is not UTF-8.
+        # A text has half a character, such as a file name that is not UTF-8.
         shown = Record.model_validate(plain_json(record.model_dump()))
     return shown, shown.model_dump_json(exclude={"chain"}).encode()
 
