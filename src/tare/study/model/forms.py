@@ -22,8 +22,9 @@ class Form:
     """The required form of a text; used in an ``Annotated``.
 
     Args:
-        pattern: A regular expression, from ``^`` to ``$``; editors get it with the schema.
-        words: What to write, after *must be*, such as ``a name (letters and digits)``.
+        pattern: A regular expression, from ``^`` to ``$``. Editors get it from the JSON schema.
+        words: The description of the form in messages after *must be*, such as ``a name (letters
+            and digits)``.
     """
 
     def __init__(self, pattern: str, words: str) -> None:
@@ -103,7 +104,7 @@ FOLDER = "folder"
 
 
 def folder_of(info: ValidationInfo) -> Path | None:
-    """Return the folder of the study file that is being read; None if none is."""
+    """Return the folder of the study file that is being read; None if no file is being read."""
     context = info.context
     return context.get(FOLDER) if isinstance(context, dict) else None
 

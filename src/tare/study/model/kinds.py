@@ -36,11 +36,11 @@ class WorkloadKind(Protocol):
 
     @property
     def realtime(self) -> bool:
-        """Whether its threads keep everything else off their CPU."""
+        """Whether its threads keep all other threads off their CPU."""
         ...
 
     def needs_for(self, parameters: Any) -> frozenset[str]:
-        """Return what its machine needs for these parameters."""
+        """Return the needs of its machine for these parameters."""
         ...
 
     def expected_s(self, parameters: Any) -> float:
@@ -48,7 +48,7 @@ class WorkloadKind(Protocol):
         ...
 
     def clocked_s(self, parameters: Any) -> float:
-        """Return how many of these seconds are fixed, however slow the machine is."""
+        """Return the part of these seconds that does not depend on the machine's speed."""
         ...
 
     def on_slaves(self, parameters: Any, slaves: int) -> Any:
@@ -93,7 +93,7 @@ def with_cpu_notes(
     """Add notes to a placement if the subject leaves too few CPUs to clients and servers.
 
     Args:
-        placement: Where the scenario's machines run.
+        placement: The CPUs of the scenario's machines.
         scenario: The scenario.
         name: Its name.
         cells: The cells of the scenario.

@@ -1,4 +1,4 @@
-"""The scheduler knobs that an arm asks for, and why it may not get them."""
+"""The scheduler knobs that an arm requests, and the reasons why it cannot have them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tare.study.planning.placement import Placement
 
 
 def wanted_knobs(options: PlatformOptions) -> frozenset[str]:
-    """Return all scheduler knobs that an arm's options ask for."""
+    """Return all scheduler knobs that an arm's options request."""
     return frozenset().union(
         *(one.knobs for one in _scheduling_by_role(options) if one is not None)
     )
@@ -24,7 +24,7 @@ def lacking_knobs(
     Args:
         options: The platform's options.
         offered: The knobs that the platform offers here.
-        reasons: Why it lacks others, if known.
+        reasons: The reasons why it lacks other knobs, if known.
     """
     missing = sorted(wanted_knobs(options) - offered)
     if not missing:
@@ -52,7 +52,7 @@ def starved_host(
 
     Args:
         options: The platform's options.
-        placement: Where the machines of the scenario run.
+        placement: The CPUs of the scenario's machines.
         vcpus: Number of vCPUs of the subject.
         cpus: The host's CPUs.
         others: Number of vCPUs of each neighbour; by default as many as the subject.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Uneven(ValueError):
-    """The CPUs cannot be split evenly; the text says why, and ``hint`` what to write."""
+    """The CPUs cannot be split evenly; the message has the reason, and ``hint`` a valid value."""
 
     def __init__(self, cpus: int, nodes: int) -> None:
         many = "1 CPU" if cpus == 1 else f"{cpus} CPUs"

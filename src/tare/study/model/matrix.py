@@ -83,7 +83,7 @@ class Design(StudyPart):
         return " x ".join(self.settings[factor].name for factor in effect)
 
     def lines(self, name: str) -> Iterator[str]:
-        """Return the plan of the design: what is measured, what it confuses, and why.
+        """Yield the lines of the design's plan: its runs, and the effects that it cannot separate.
 
         Args:
             name: The name of the matrix.
@@ -108,7 +108,7 @@ class Design(StudyPart):
             yield f"    {run.arm}: {self.run_words(run)}"
 
     def run_words(self, run: DesignRun) -> str:
-        """Return what a run changes, in words."""
+        """Return the changes of a run as a phrase."""
         changed = [
             f"{setting.name} {setting.levels[level]}"
             for setting, level in zip(self.settings, run.levels, strict=True)

@@ -27,7 +27,7 @@ BEYOND_MEMORY = "what is cached of files is not limited"
 def other_shape_note(
     arm: str, shape: Mapping[str, Any], baseline: str, theirs: Mapping[str, Any]
 ) -> str:
-    """Return the note that an arm and its baseline have different shapes, and what that means.
+    """Return the note that an arm and its baseline have different shapes, with the consequence.
 
     Args:
         arm: The arm.
@@ -42,7 +42,7 @@ def other_shape_note(
 
 
 def live_toolbox_notes(toolboxes: Mapping[str, str]) -> tuple[str, ...]:
-    """Return which toolbox live images must include, where it is not the default one.
+    """Return one note for each toolbox that live images must include instead of the default one.
 
     Args:
         toolboxes: The toolbox by arm.

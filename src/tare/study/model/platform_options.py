@@ -13,9 +13,9 @@ from tare.errors import InputError
 AUTO = "auto"
 """The kind of network of an arm that leaves the choice to its platform."""
 GIVEN = "given"
-"""The existing network of a machine, which Tare did not make."""
+"""The kind of network of a machine that Tare did not create."""
 ISOLATED = "isolated"
-"""The network that Tare creates at a hypervisor for the machines of one batch."""
+"""The kind of network that Tare creates at a hypervisor for the machines of one batch."""
 
 SwitchKind = Literal["bridge", "openvswitch", "routed"]
 
@@ -34,7 +34,7 @@ class Switching:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words of reports for it; none for the default."""
+        """The words for the switch in reports; none for the default."""
         named = {"bridge": (), "openvswitch": ("Open vSwitch",), "routed": ("routed",)}
         return (*named[self.kind], *(("connections tracked",) if self.conntrack else ()))
 
@@ -64,7 +64,7 @@ class PlatformOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     instead: ClassVar[Mapping[str, str]] = {}
-    """Keys that are not options but that people write, each with what to write instead."""
+    """Keys that users write though they are not options, each with the correction."""
 
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:
         """Return faults of an arm in a study file whose options are each valid.
@@ -73,18 +73,18 @@ class PlatformOptions(BaseModel):
             look: Whether to check the files of this computer that options name.
 
         Returns:
-            The option to change, and a sentence that says why and to what.
+            The option to change, and a sentence with the reason and a valid value.
         """
         return ()
 
     @property
     def wanted_devices(self) -> str:
-        """The device models asked for, as the platform's capabilities name them; empty: any."""
+        """The requested device models, as the platform's capabilities name them; empty: any."""
         return ""
 
     @property
     def wanted_network(self) -> str:
-        """The kind of network asked for, or :data:`AUTO`."""
+        """The requested kind of network, or :data:`AUTO`."""
         return AUTO
 
     @property
@@ -109,12 +109,12 @@ class PlatformOptions(BaseModel):
 
     @property
     def neighbours_scheduling(self) -> WantedScheduling | None:
-        """The same for each neighbour."""
+        """The scheduling of each neighbour; None for the host's default."""
         return None
 
 
 def fault_of(option: str, read: Callable[[], object]) -> list[tuple[str, str]]:
-    """Return why an option's value cannot be used, in the form of :meth:`PlatformOptions.faults`.
+    """Return the fault of an option's value, in the form of :meth:`PlatformOptions.faults`.
 
     Args:
         option: The option's name.

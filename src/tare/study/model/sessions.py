@@ -58,7 +58,7 @@ def plan_in(plan: Plan, study: Study, boot: str) -> Plan:
 
 
 def session_faults(frame: StudyFrame, arms: Mapping[str, Arm | None]) -> Iterator[tuple[Path, str]]:
-    """Yield why a study cannot be measured in its sessions: the place, and what to do.
+    """Yield the reasons why a study cannot be measured in its sessions, each as a place and advice.
 
     Args:
         frame: The study's settings for all arms.

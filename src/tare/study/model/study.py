@@ -53,10 +53,9 @@ class Catalog:
         neighbours_only: Workloads that end with a subject, so that none can be a subject.
         roles: The roles of additional machines that some workload uses.
         products: A platform's product name, if it differs from its name.
-        known_as: Other words that people use for platforms, each with what to write after
-            ``platform:`` instead.
-        left_out: Why an installed platform (``platform/NAME``) or workload (``workload/NAME``)
-            cannot be used.
+        known_as: Other words that users write for platforms, each with the value for ``platform:``.
+        left_out: The reason why an installed platform (``platform/NAME``) or workload
+            (``workload/NAME``) cannot be used.
     """
 
     platforms: Mapping[str, type[PlatformOptions]]
@@ -69,7 +68,7 @@ class Catalog:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     def without(self, kind: Literal["platform", "workload"], name: object) -> str:
-        """Return the message for an unknown name: what is missing, and what to do."""
+        """Return the message for an unknown name, with advice."""
         missing = f"there is no {kind} {shown(name)}"
         if reason := self.left_out.get(f"{kind}/{name}"):
             return f"{missing}: {reason}"
@@ -79,7 +78,8 @@ class Catalog:
 
 
 _KERNEL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+~-]{0,127}")
-"""A package's name (Debian Policy 5.6.1), or a file's without its folder; never an option of apt.
+"""A package's name (Debian Policy 5.6.1), or a file name without its folder; never an option of
+apt.
 """
 
 
@@ -501,7 +501,7 @@ class Study(StudyFrame):
         return bool(placed.neighbours)
 
     def probes_of(self, arm: str) -> tuple[str, ...]:
-        """Return the probes that an arm's cells are observed by: its own, or else the study's."""
+        """Return the probes that observe an arm's cells: its own, or else the study's."""
         own = self.arms[arm].probes
         return self.probes if own is None else own
 

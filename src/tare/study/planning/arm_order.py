@@ -40,7 +40,7 @@ def balanced(names: Sequence[Name], number: int, seed: str) -> list[Name]:
     Args:
         names: The names to order, each once.
         number: The block, from 1.
-        seed: Text that all draws depend on.
+        seed: The seed of all random draws.
     """
     size = len(names)
     if size < 2:
@@ -71,7 +71,7 @@ def sort_batches(
         batches: One of each arm and scenario.
         boots: The boots of each host; batches with the same boot are grouped.
         number: The block, from 1.
-        seed: A further input of the draws.
+        seed: The seed of all random draws.
     """
     scenarios = list(dict.fromkeys(batch.scenario for batch in batches))
     arms = list(dict.fromkeys(batch.arm for batch in batches))

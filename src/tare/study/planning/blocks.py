@@ -13,9 +13,9 @@ FEWEST_BLOCKS_FOR_A_VERDICT = 6
 """With fewer blocks, a sign-flip test cannot reach p < 0.05 (2/2^6 = 0.031), whatever the values.
 """
 LEAST_BLOCKS = 8
-"""The default: enough to reach p < 0.01 (2/2^8 = 0.0078)."""
+"""The default of ``least``: enough blocks to reach p < 0.01 (2/2^8 = 0.0078)."""
 MOST_BLOCKS = 30
-"""The default, unless ``least`` is greater."""
+"""The default of ``most``, unless ``least`` is greater."""
 SMOKE_RUN = "a smoke run of 1 block: it shows whether everything works, and gives no verdict"
 
 

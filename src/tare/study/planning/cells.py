@@ -26,7 +26,7 @@ class Cell:
         workload: The study's label for the workload.
         kind: The workload's name.
         parameters: The parameters that the study sets, as plain values.
-        repeat: From 1.
+        repeat: The number of the repetition, from 1.
         deadline_s: The study's own limit, in seconds; None to derive one.
         expected_s: Estimated seconds of measuring.
     """
@@ -78,7 +78,7 @@ class Batch:
 
         Args:
             number: The block, from 1.
-            order: Draws the order.
+            order: The random generator for the order.
         """
         cells = [cell.in_block(number) for cell in self.cells]
         order.shuffle(cells)
@@ -101,7 +101,7 @@ def cell_id(
         scenario: Name of the scenario.
         workload: The study's label for the workload.
         parameters: The parameters that the study sets, as plain values, sorted by name.
-        repeat: From 1; the first has no number.
+        repeat: The number of the repetition, from 1; the first is not numbered.
     """
     inside = ",".join(f"{key}={_plain(parameters[key])}" for key in sorted(parameters))
     point = f"[{inside}]" if inside else ""
@@ -120,7 +120,7 @@ def work_words(workload: str, parameters: Mapping[str, Any], repeat: int = 1) ->
     Args:
         workload: The study's label for the workload.
         parameters: The parameters that the study sets, as plain values.
-        repeat: From 1; the first has no number.
+        repeat: The number of the repetition, from 1; the first is not numbered.
     """
     inside = parameter_words(parameters)
     return f"{workload}{f'[{inside}]' if inside else ''}{f'#{repeat}' if repeat > 1 else ''}"

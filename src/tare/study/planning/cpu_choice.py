@@ -1,4 +1,4 @@
-"""Which of a host's CPUs a study may use: what a user writes, and what it means on one host."""
+"""The choice of a host's CPUs for a study: its written form, and its meaning on one host."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ FORM = (
 
 
 def _words(value: Any) -> str:
-    """Return what was written in one form: ``2-5,8``, ``node:1``, ``l3:0``.
+    """Return a written value in the common form: ``2-5,8``, ``node:1``, ``l3:0``.
 
     Raises:
-        ValueError: It is in none of the forms.
+        ValueError: The value has none of the accepted forms.
     """
     if isinstance(value, Mapping):
         pairs = [
@@ -70,23 +70,23 @@ _FORMS = [
 
 
 def _form(schema: dict[str, Any]) -> None:
-    """Say in a schema in which forms CPUs can be written."""
+    """Add the accepted forms of CPUs to a schema."""
     schema.pop("type", None)
     schema["anyOf"] = _FORMS
 
 
 CpuWords = Annotated[str, BeforeValidator(_words), Field(json_schema_extra=_form)]
-"""CPUs of a host, in one form of words."""
+"""CPUs of a host as a text in the common form, such as ``2-5,8``."""
 
 
 @dataclass(frozen=True)
 class CpuChoice:
-    """What was asked for of a host's CPUs; empty or None: nothing.
+    """The requested CPUs of a host; empty or None: no request.
 
     Args:
-        cpus: For machines, in words.
-        housekeeping: For everything else, in words.
-        cores: The kind of core of all machines.
+        cpus: The CPUs for machines, in the common form.
+        housekeeping: The CPUs for everything else, in the common form.
+        cores: The kind of core for all machines.
     """
 
     cpus: str = ""
@@ -94,7 +94,7 @@ class CpuChoice:
     cores: Cores | None = None
 
     def over(self, other: CpuChoice) -> CpuChoice:
-        """Return this choice, with what it leaves open taken from another."""
+        """Return this choice, with its missing parts taken from another."""
         return CpuChoice(
             self.cpus or other.cpus,
             self.housekeeping or other.housekeeping,
@@ -103,7 +103,7 @@ class CpuChoice:
 
 
 def numbers_in(choice: CpuChoice) -> tuple[int, ...]:
-    """Return the CPU numbers that a choice names, ascending; none where it names NUMA nodes."""
+    """Return the CPU numbers that a choice names, ascending; none if it names nodes or caches."""
     words = [
         word for each in (choice.cpus, choice.housekeeping) for word in each.split(",") if word
     ]
@@ -118,18 +118,19 @@ def _numbers(word: str) -> range:
 
 
 def arranged(cpus: HostCpus, choice: CpuChoice, wanted: int = 1, host: str = "") -> HostCpus:
-    """Return a host's CPUs with those for machines, all of one design of core, and for the rest.
+    """Return a host's CPUs, divided into those for machines and those for everything else.
 
-    Without a choice machines get the fastest design of core that has enough CPUs.
+    The CPUs for machines are all of one design of core: by default, the fastest that has enough
+    CPUs.
 
     Args:
-        cpus: The host's.
-        choice: What was asked for.
-        wanted: How many vCPUs the largest machine has.
-        host: The host's name, for messages, where a study has several.
+        cpus: The host's CPUs.
+        choice: The requested CPUs.
+        wanted: The number of vCPUs of the largest machine.
+        host: The host's name, for messages, if a study has several.
 
     Raises:
-        InputError: There are no such CPUs, or too few, or they are of several kinds.
+        InputError: The requested CPUs do not exist, are too few, or are of several designs.
     """
     return _Arranging(cpus, choice, wanted, f"host {host}" if host else "this host").done()
 
@@ -200,7 +201,7 @@ class _Arranging:
         raise InputError(f"`{key}`: {self.host} has no {what} {number} with a CPU", has)
 
     def _why(self, missing: Sequence[int]) -> str:
-        """Say why CPUs cannot be used, those with the same reason together."""
+        """Return why CPUs cannot be used, grouped by reason."""
         reasons: dict[str, list[int]] = {}
         for cpu in missing:
             reason = self.cpus.refused.get(cpu, f"does not exist on {self.host}")
@@ -275,10 +276,11 @@ def _count(number: int) -> str:
 
 
 def described(cpus: HostCpus) -> tuple[str, ...]:
-    """Say which CPUs machines get and what is special about a host's CPUs, one sentence each.
+    """Return notes on the CPUs for machines and on unusual CPUs of a host, one sentence each.
 
     Returns:
-        Nothing where machines may use all CPUs, of one kind, none isolated.
+        The notes. There are none if machines may use all CPUs, which are of one kind and not
+        isolated.
     """
     notes: list[str] = []
     designs = {cpus.design(cpu) for cpu in cpus.online}

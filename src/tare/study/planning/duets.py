@@ -1,4 +1,4 @@
-"""Two arms side by side, on equal cores that they swap in each block.
+"""Two arms that run at the same time, on equal cores that they swap in each block.
 
 A temporary disturbance of the computer then affects both arms at once, and cancels out of their
 ratio (Bulej et al. 2020). The drawback: each is the other's neighbour.
@@ -25,13 +25,13 @@ SHARED = frozenset({"disk", "network", "bridged"})
 """Resources that a host has only one of, so that two arms at once would affect each other."""
 
 Left = tuple[str, str, str | None, str]
-"""Work that will not run: arm, scenario, workload (None for all), and why."""
+"""Work that will not run: arm, scenario, workload (None for all), and the reason."""
 
 
 def duet_faults(
     arms: Mapping[str, Arm | None], scenarios: Mapping[str, Scenario | None]
 ) -> Iterator[tuple[Path, str]]:
-    """Yield why a study cannot be measured as duets: the place, and what to do.
+    """Yield the reasons why a study cannot be measured as duets, each as a place and advice.
 
     Args:
         arms: Its arms by name; None for those that are invalid.
@@ -51,10 +51,10 @@ def duet_faults(
 def faults_of_two(
     key: str, start: str, arms: Mapping[str, Arm | None], scenarios: Mapping[str, Scenario | None]
 ) -> Iterator[tuple[Path, str]]:
-    """Yield why a study's arms cannot run at the same time: the place, and what to do.
+    """Yield the reasons why arms cannot run at the same time, each as a place and advice.
 
     Args:
-        key: The key of ``blocks`` that asks for it.
+        key: The key of ``blocks`` that requests it.
         start: The start of the messages, such as ``a duet is``.
         arms: Its arms by name; None for those that are invalid.
         scenarios: Its scenarios, likewise.
@@ -78,7 +78,7 @@ def faults_of_two(
 def paired(
     batches: Sequence[Batch], cpus: HostCpus, kinds: Mapping[str, WorkloadKind]
 ) -> tuple[list[Batch], list[Left]]:
-    """Place the two arms of each scenario side by side; work without a partner is left out.
+    """Place the two arms of each scenario on separate cores; leave out work without a partner.
 
     Args:
         batches: One of each arm and scenario, each placed on its own.
@@ -105,14 +105,14 @@ def paired(
 
 
 def keep_common_cells(two: Sequence[Batch], why: str) -> tuple[list[Batch], list[Left]]:
-    """Leave out what only one of two batches measures.
+    """Leave out the cells that only one of two batches measures.
 
     Args:
         two: The batches, of one scenario.
-        why: The reason to give for what is left out.
+        why: The reason to give for cells that are left out.
 
     Returns:
-        Both batches, or none if they have no cell in common; and what is left out.
+        Both batches, or none if they have no cell in common; and the work that is left out.
     """
     both = set.intersection(*({cell_label(cell.id) for cell in batch.cells} for batch in two))
     left: list[Left] = []
@@ -131,7 +131,7 @@ def keep_common_cells(two: Sequence[Batch], why: str) -> tuple[list[Batch], list
 def _cores(
     two: Sequence[Batch], cpus: HostCpus, kinds: Mapping[str, WorkloadKind]
 ) -> tuple[tuple[tuple[int, ...], ...], str]:
-    """Return the CPUs of each with an explanation, or none with the reason."""
+    """Return the CPUs of each batch with an explanation, or no CPUs with the reason."""
     if len(two) != ARMS:
         return (), f"a duet needs two arms, but only {two[0].arm} can run here"
     first, second = two
@@ -173,7 +173,7 @@ def _cores(
 
 
 def needed_by(kind: WorkloadKind, cell: Cell) -> frozenset[str]:
-    """Return what a cell's parameters need from its machine."""
+    """Return the needs of a cell's machine for the cell's parameters."""
     return kind.needs_for(kind.parameters.model_validate(dict(cell.parameters)))
 
 
@@ -188,7 +188,7 @@ def exchanged(batches: Sequence[Batch]) -> tuple[Batch, ...]:
     The arm's position, which may be a covariate, shows which half it had.
 
     Args:
-        batches: Those of one block, in order, the two of a scenario next to each other.
+        batches: The batches of one block, in order; the two of a scenario are adjacent.
     """
     found: list[Batch] = []
     for first, second in zip(batches[::2], batches[1::2], strict=True):
@@ -202,7 +202,7 @@ def align_order(batches: Sequence[Batch]) -> tuple[Batch, ...]:
     """Return a block's batches with both arms' cells in the order of the first of the two.
 
     Args:
-        batches: Those of one block, in order, the two of a scenario next to each other.
+        batches: The batches of one block, in order; the two of a scenario are adjacent.
     """
     found: list[Batch] = []
     for first, second in zip(batches[::2], batches[1::2], strict=True):

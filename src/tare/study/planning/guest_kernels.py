@@ -19,10 +19,10 @@ class GuestKernels:
 
     Args:
         own: The version of the host's own kernel, if it booted as a guest; otherwise empty.
-        no_own: Why it does not boot; empty if it was not tried.
-        todo: What to do about that, or empty.
+        no_own: The reason why it does not boot; empty if it was not tried.
+        todo: Advice to make it boot, or empty.
         missing: Which of ``rt`` and ``generic`` are unavailable, each with the reason.
-        remedy: What to do about the missing kernels, or empty.
+        remedy: Advice on the missing kernels, or empty.
     """
 
     own: str = ""
@@ -37,7 +37,7 @@ class KernelChoice:
     """The kernel of all machines for which the study names none.
 
     Args:
-        name: As a study would write it; None for each platform's default.
+        name: The kernel's name as a study would write it; None for each platform's default.
         note: A note for readers of the plan and of the report, or empty.
         skipped: The arms that cannot boot it, each with the reason.
     """

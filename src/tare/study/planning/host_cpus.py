@@ -1,4 +1,4 @@
-"""The CPUs of a host: which may be used, and what they share."""
+"""The CPUs of a host: the usable ones, and the cores, caches and nodes that they share."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class CoreKind:
 
     Args:
         name: ``performance`` for the fastest design of a host that has several, ``efficiency`` for
-            any other; empty where all cores are of one design.
-        design: The design's rank, from 0, the fastest. Kinds of one design differ only in how far
-            the firmware lets them be clocked.
-        cpus: Their numbers, ascending.
+            any other; empty if all cores are of one design.
+        design: The design's rank, from 0, the fastest. Kinds of one design differ only in the
+            highest clock rate that the firmware allows.
+        cpus: The numbers of these CPUs, ascending.
     """
 
     name: Literal["performance", "efficiency", ""]
@@ -35,18 +35,18 @@ class HostCpus:
         online: CPU numbers that may be used, ascending.
         siblings: For each CPU, all hardware threads of its core, itself included.
         nodes: For each CPU, its NUMA node.
-        isolated: CPUs that the kernel's scheduler leaves alone (``isolcpus``, ``nohz_full``, an
-            isolated cpuset partition).
-        kinds: The kinds of its cores, the fastest first; empty where the host names no difference.
-        caches: For each CPU, its L3 cache: numbered from 0, by the lowest CPU.
-        packages: For each CPU, its package: the lowest CPU in it.
+        isolated: CPUs that the kernel's scheduler does not use by itself (``isolcpus``,
+            ``nohz_full``, an isolated cpuset partition).
+        kinds: The kinds of its cores, the fastest first; empty if the host reports no difference.
+        caches: For each CPU, the number of its L3 cache, from 0 in the order of their lowest CPUs.
+        packages: For each CPU, its package, identified by its lowest CPU.
         memory: For each NUMA node whose memory may be used, its size in bytes.
-        refused: For each CPU of the host that may not be used, why.
+        refused: For each CPU of the host that may not be used, the reason.
         measured: The CPUs that machines are placed on, ascending; empty: all. They are of one
             design.
         housekeeping: CPUs that the user keeps for everything else; empty: all may serve.
-        cores: How many cores there are, where the host reports only their number, and not which
-            CPUs share one; 0: ``siblings`` shows it.
+        cores: The number of cores, if the host reports only that and not which CPUs share a core;
+            0: ``siblings`` shows it.
     """
 
     online: tuple[int, ...]
@@ -75,12 +75,12 @@ class HostCpus:
 
     @property
     def within(self) -> tuple[int, ...]:
-        """The CPUs that unpinned machines are confined to; empty where they may use all."""
+        """The CPUs that unpinned machines are confined to; empty if they may use all."""
         # The kernel keeps other processes off the CPUs of `isolcpus`, but not of `nohz_full`.
         return self.roaming if len(self.roaming) < len(self.online) else ()
 
     def apart_from(self, own: Sequence[int]) -> tuple[int, ...]:
-        """Return the CPUs that a machine does not have; empty if there are none."""
+        """Return the CPUs for programs that avoid a machine's CPUs; empty if there are none."""
         taken = set(own)
         return tuple(cpu for cpu in self.housekeeping or self.online if cpu not in taken)
 
@@ -89,7 +89,7 @@ class HostCpus:
         return self._cores.get(cpu) or frozenset((cpu,))
 
     def node(self, cpu: int) -> int:
-        """Return the NUMA node of ``cpu``; 0 where the host does not say."""
+        """Return the NUMA node of ``cpu``; 0 if the host does not report it."""
         return self.nodes.get(cpu, 0)
 
     def design(self, cpu: int) -> int:
@@ -124,8 +124,8 @@ class Carrier:
         name: Its name.
         cpus: Its CPUs, with the API's own numbers.
         memory: Its main memory, in bytes; 0: not reported.
-        free: How much memory new machines can get, in bytes; None: not reported.
-        sockets: How many sockets its CPUs are in; 0: not reported.
+        free: The memory that new machines can get, in bytes; None: not reported.
+        sockets: The number of sockets of its CPUs; 0: not reported.
         is_host: Whether it is the study's own host, so that the study's choice of CPUs applies.
     """
 
@@ -155,18 +155,18 @@ class Carrier:
 
     @property
     def cores(self) -> int:
-        """How many cores its CPUs are on; 0: not reported."""
+        """The number of cores of its CPUs; 0: not reported."""
         if self.cpus.cores or not self.cpus.siblings:
             return self.cpus.cores
         return len({self.cpus.core(cpu) for cpu in self.cpus.online})
 
 
 def numbered(cpus: int, *, cores: int = 0, memory: Mapping[int, int] | None = None) -> HostCpus:
-    """Return the CPUs of a host that reports only how many it has.
+    """Return the CPUs of a host that reports only their number.
 
     Args:
-        cpus: How many; they are numbered from 0.
-        cores: How many cores they are on; 0: not reported.
+        cpus: The number of CPUs; they are numbered from 0.
+        cores: The number of their cores; 0: not reported.
         memory: For each NUMA node, its memory in bytes.
     """
     return HostCpus(tuple(range(cpus)), cores=cores, memory=memory or {})

@@ -1,4 +1,4 @@
-"""Memory in a plan: machines that have too little of it, and those that use too much."""
+"""The memory of planned machines: too little for a platform, or page cache beyond their shape."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def little_memory(scenario: Scenario, least: int) -> str:
     """Return why another machine has too little memory for a platform, or an empty string.
 
     Args:
-        scenario: Has the memory of its machines, where it differs from the shape's.
+        scenario: The scenario, which may set the memory of its machines.
         least: The least memory of the platform's machines, in bytes.
     """
     own = [each.memory for each in scenario.neighbours]
@@ -40,7 +40,7 @@ def held_at_once(study: Study, arm: str) -> tuple[int, ...]:
     Neighbours that fill a host count as one, because their number depends on their placement.
 
     Args:
-        study: Has the scenarios and shapes.
+        study: The study with the scenarios and shapes.
         arm: The arm of the machines.
     """
     own = study.shape_of(arm).memory
@@ -64,16 +64,16 @@ def cached_beyond(
     why: Mapping[str, str],
     kinds: Mapping[str, WorkloadKind],
 ) -> tuple[str, ...]:
-    """Return which arms may cache more of their files than their shape's memory holds.
+    """Return notes on arms that may cache more of their files than their shape's memory holds.
 
     Args:
-        study: Has the shapes.
+        study: The study with the shapes.
         batches: The batches that run.
         why: For each arm whose memory is not limited, the reason.
         kinds: The workloads by name.
 
     Returns:
-        One sentence for all arms with the same reason.
+        One sentence for each reason, with all of its arms.
     """
     found: dict[tuple[str, int], dict[str, None]] = {}
     for batch in batches:

@@ -1,4 +1,4 @@
-"""Where the subject and its neighbours run: pure decisions over the host's CPUs."""
+"""The CPUs of the subject and the other machines, chosen by functions without side effects."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ONLY_CPU = "the platform cannot bind vCPUs, but all machines share the host's on
 
 
 class Unplaceable(TareError):
-    """A scenario that this host or platform cannot arrange; the message is the reason."""
+    """A scenario cannot run on this host or platform; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class NeighbourPlacement:
-    """One neighbour: what it runs, and the host CPUs of its vCPUs (none: anywhere).
+    """One neighbour: its load, and the host CPUs of its vCPUs (none: anywhere).
 
-    ``memory`` is its own in bytes; None: as much as the subject has.
+    ``memory`` is its own memory in bytes; None: as much as the subject has.
     """
 
     load: str
@@ -39,7 +39,8 @@ class CompanionPlacement:
     """A further machine that the subject's workload works with, by its role.
 
     ``cpus`` are the host CPUs of its vCPUs (none: anywhere); ``vcpus`` and ``memory`` (bytes) are
-    its own; None: as the arm's shape has. ``host`` names another host than the arm's; empty: that.
+    its own; None: those of the arm's shape. ``host`` names a host other than the arm's; empty: the
+    arm's host.
     """
 
     role: str
@@ -51,18 +52,18 @@ class CompanionPlacement:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where each role of a scenario runs.
+    """The CPUs and hosts of all roles of a scenario.
 
     Args:
         subject: Host CPUs of the subject's vCPUs; empty means anywhere.
-        neighbours: One entry per machine.
-        companions: The same for the machines that the workload works with.
-        notes: How the scenario was adapted to this host, one sentence each.
-        cluster: The cluster that subject and companions are, where they are one.
-        link: The speed of the link to what is outside, in bits per second; None: no limit.
+        neighbours: The placement of each neighbour.
+        companions: The placement of each machine that the workload works with.
+        notes: The adaptations of the scenario to this host, one sentence each.
+        cluster: The cluster that subject and companions form; None: they form none.
+        link: The speed of the link to machines outside, in bits per second; None: no limit.
         within: The host CPUs for machines that are not pinned; empty: all.
-        carrier: The name of the other computer that runs the machines, which CPU numbers refer to;
-            empty: the arm's host.
+        carrier: The name of the other computer that runs the machines, and that CPU numbers refer
+            to; empty: the arm's host.
         unpinned: Whether the scenario binds machines to CPUs, which the platform cannot do.
     """
 
@@ -78,12 +79,12 @@ class Placement:
 
     @property
     def subject_on_host(self) -> tuple[int, ...]:
-        """The subject's CPUs where they are the arm's host's own; empty: they are not, or any."""
+        """The subject's CPUs on the arm's host; empty: any CPU, or another computer's."""
         return () if self.carrier else self.subject
 
     @property
     def subject_memory(self) -> int | None:
-        """The subject's own main memory, in bytes; None: as the arm's shape has."""
+        """The subject's own main memory, in bytes; None: that of the arm's shape."""
         if self.cluster is None or not self.cluster.begins_with_subject:
             return None
         return self.cluster.memory
@@ -99,20 +100,20 @@ def place(
 ) -> Placement:
     """Choose host CPUs for the roles of a scenario.
 
-    A pinned subject gets isolated CPUs first, then the last ones: one per core, and on a NUMA node
-    that has enough of them and of memory, where there is one. The first CPU, where a kernel does
-    most of its housekeeping, is used last.
+    A pinned subject gets isolated CPUs first, then the highest-numbered ones. It gets one CPU per
+    core, on a single NUMA node if a node has enough CPUs and memory. The first CPU, where a kernel
+    does most of its housekeeping, is used last.
 
     Args:
-        scenario: What is wanted.
+        scenario: The scenario.
         cpus: The CPUs of the host that carries the arm.
-        vcpus: How many vCPUs the subject has.
+        vcpus: The number of the subject's vCPUs.
         can_pin: Whether the platform binds vCPUs to CPUs.
         host: The name of the arm's host, for machines that are to run on another one.
-        memory: How much memory the subject has, in bytes.
+        memory: The subject's memory, in bytes.
 
     Raises:
-        Unplaceable: It cannot be arranged; the message says what is lacking.
+        Unplaceable: The host or platform lacks something for it, which the message names.
     """
     if not can_pin and _binds(scenario):
         if len(cpus.online) == 1:
@@ -163,14 +164,14 @@ def with_ends(
 ) -> Placement:
     """Return a placement with a machine for each further end, such as a client and an origin.
 
-    Where the subject is pinned, each gets CPUs of its own next to the subject's, as far as there
-    are enough.
+    If the subject is pinned, each end gets CPUs other than the subject's, as far as there are
+    enough.
 
     Args:
-        placement: Where the scenario's machines run.
-        roles: The roles of the ends; those that are machines of the scenario already are ignored.
+        placement: The placement of the scenario's machines.
+        roles: The roles of the ends; roles that the scenario has already are ignored.
         cpus: The CPUs of the host that carries the arm.
-        vcpus: How many vCPUs each end has.
+        vcpus: The number of vCPUs of each end.
         can_pin: Whether the platform binds vCPUs to CPUs.
     """
     there = {each.role for each in placement.companions}
@@ -204,7 +205,7 @@ def _binds(scenario: Scenario) -> bool:
 
 
 def _unbound(scenario: Scenario) -> Scenario:
-    """Return a scenario whose machines run wherever the host's scheduler puts them."""
+    """Return the scenario with none of its machines bound to CPUs."""
     cluster = scenario.cluster
     return scenario.model_copy(
         update={
@@ -230,7 +231,7 @@ def _slaves(
     can_pin: bool,
     notes: list[str],
 ) -> tuple[CompanionPlacement, ...]:
-    """Return where a cluster's machines run next to the subject, which is its master."""
+    """Return the placement of a cluster's machines other than the subject, which is its master."""
     cluster = scenario.cluster
     if cluster is None:
         return ()
@@ -313,14 +314,14 @@ def _subject(
 
 
 def _has(cpus: HostCpus, count: int) -> str:
-    """Say how many CPUs there are for machines."""
+    """Return a phrase for the number of CPUs for machines."""
     if not cpus.measured:
         return f"this host has {count}"
     return f"of this host's {len(cpus.online)} CPUs {count} are for machines"
 
 
 def chosen_cpus(cpus: HostCpus, count: int) -> tuple[int, ...]:
-    """Return as many CPUs as that, or all there are: the best to measure on, ascending."""
+    """Return the ``count`` best CPUs to measure on, or all if there are fewer, ascending."""
     return _choose(cpus, min(count, len(cpus.machines)), 0)
 
 
@@ -350,7 +351,7 @@ def _choose(cpus: HostCpus, count: int, memory: int) -> tuple[int, ...]:
 
 
 def _home(cpus: HostCpus, count: int, memory: int) -> int:
-    """Return the NUMA node that suits a machine best; of nodes that suit alike, the last one."""
+    """Return the NUMA node that suits a machine best; the last one if several suit equally."""
     by_node: dict[int, list[int]] = {}
     for cpu in cpus.machines:
         by_node.setdefault(cpus.node(cpu), []).append(cpu)
@@ -369,7 +370,7 @@ def _home(cpus: HostCpus, count: int, memory: int) -> int:
 def _count(wanted: Neighbours, cpus: HostCpus, vcpus: int, notes: list[str]) -> int:
     if isinstance(wanted.count, int):
         return wanted.count
-    # What is not bound shares the CPUs that the host's scheduler hands out.
+    # Unbound machines share the CPUs that the host's scheduler assigns.
     pool = len(cpus.roaming if wanted.cpus == "any" else cpus.machines)
     count = max(1, pool - vcpus)
     whole = pool == len(cpus.online)
@@ -382,7 +383,7 @@ def _count(wanted: Neighbours, cpus: HostCpus, vcpus: int, notes: list[str]) -> 
 
 
 def _pool(where: Where, cpus: HostCpus, subject: tuple[int, ...], can_pin: bool) -> tuple[int, ...]:
-    """Return the CPUs other machines may be bound to, the best first; empty means anywhere."""
+    """Return the CPUs that other machines may be bound to, the best first; empty means anywhere."""
     if where == "any":
         return ()
     if not can_pin:

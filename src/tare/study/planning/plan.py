@@ -33,7 +33,7 @@ from tare.study.planning.turns import pair_into_turns
 from tare.units import format_size
 
 CLUSTER_S = 20.0
-"""Seconds from machines that are ready to a cluster that is, and from its stop to its end."""
+"""Seconds that a cluster takes to start on machines that are ready, and to stop."""
 
 PLAIN_KERNEL = "generic"
 LIVE_KERNELS = frozenset({PLAIN_KERNEL, REALTIME})
@@ -42,39 +42,41 @@ LIVE_KERNELS = frozenset({PLAIN_KERNEL, REALTIME})
 
 @dataclass(frozen=True)
 class ArmFacts:
-    """What was found out about one arm on this host.
+    """The facts on one arm on its host, from checks or assumptions.
 
     Args:
         usable: Whether its machines can be started.
-        reason: Why not.
+        reason: The reason if not.
         max_vcpus: The most vCPUs a machine may have.
         min_memory: The least memory of a machine, in bytes.
         pinning: Whether vCPUs can be bound to CPUs.
-        devices: Device models on offer; empty where there is no choice.
+        devices: The offered device models; empty if there is no choice.
         neighbours: Whether machines can run next to the subject.
-        emulated: Whether results show behaviour only.
+        emulated: Whether the machines are emulated, so that results show behaviour only.
         boot_s: Seconds a machine takes to start and stop, for the estimate.
-        slowdown: How many times longer than natively the same work takes, for the estimate.
-        lacks: Key of a workload in the study to the reason why it cannot run on this arm.
-        loads_lack: Scenario to the reason why its neighbours' loads cannot run on this arm.
-        own_ends: Key of a workload to the roles of its other ends that are machines of the arm,
-            because no process reaches its network. Runs of older versions lack them.
-        loads_ends: Scenario to the roles of the other ends of its neighbours' loads, likewise.
+        slowdown: The factor by which work takes longer than natively, for the estimate.
+        lacks: By workload of the study, the reason why it cannot run on this arm.
+        loads_lack: By scenario, the reason why its neighbours' loads cannot run on this arm.
+        own_ends: By workload of the study, the roles of its other ends that are machines of the
+            arm, because no process reaches its network. Runs of older versions lack them.
+        loads_ends: By scenario, the roles of the other ends of its neighbours' loads that are
+            machines of the arm.
         knobs: The scheduler knobs that machines have here.
-        missing_knobs: Knob to the reason why machines lack it.
-        boot: What the host must be booted with; batches of one boot come one after another.
+        missing_knobs: By knob, the reason why machines lack it.
+        boot: The required boot of the host; batches of one boot run one after another.
         boots_image: Whether its machines boot the kernel that an arm may name.
-        plain_kernel: Whether the study wants a real-time kernel here, on which its machines do
-            not run dependably, or which is not in the live image that they boot.
-        no_own_cache: Why its machines cache files beyond their shape's memory; empty: they do not.
+        plain_kernel: Whether the study wants a real-time kernel here, but its machines do not run
+            reliably on it, or boot a live image without it.
+        no_own_cache: The reason why its machines cache files beyond their shape's memory; empty:
+            they do not.
         host_addresses: Whether its machines are on the host's own network, with its ports.
-        kernels: What its machines can boot where the study names no kernel.
-        general_kernel: Whether they boot the distribution's general kernel there in any case.
+        kernels: The kernels that its machines can boot if the study names none.
+        general_kernel: Whether they always boot the distribution's general kernel in that case.
         boots_live: Whether its machines boot a live image, which may have been made with another
             kernel.
         live_toolbox: The toolbox that this live image needs for the study; empty: none, or unknown.
-        carrier: The computer that runs its machines, where its hypervisor reports one; None: the
-            arm's host.
+        carrier: The computer that runs its machines, if its hypervisor reports one; None: the arm's
+            host.
     """
 
     usable: bool
@@ -117,7 +119,7 @@ class ArmFacts:
 class Skip:
     """An arm, or one scenario or workload of it, that will not run, with the reason.
 
-    ``hint`` says what to change in the study, where that helps; it may be empty.
+    ``hint`` is a change of the study that would help; it may be empty.
     """
 
     arm: str
@@ -129,11 +131,11 @@ class Skip:
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What was found out about one host.
+    """The facts on one host, from checks or assumptions.
 
     Args:
         cpus: Its CPUs.
-        boot_s: Seconds it takes to be booted otherwise, for the estimate.
+        boot_s: Seconds that a reboot of it takes, for the estimate.
     """
 
     cpus: HostCpus
@@ -142,24 +144,22 @@ class HostFacts:
 
 @dataclass(frozen=True)
 class Plan:
-    """What will run, block by block.
+    """The batches that will run in each block, and the skipped parts of the study.
 
     Args:
-        study: What was planned.
+        study: The planned study.
         seed: Determines the order of everything.
-        batches: The batches of every block in the study's order, as of block 1.
-        skipped: What will not run, and why.
-        hosts: What was found out about each host, by name.
-        plain: The arms that run, and would not (dependably) on the real-time kernel that the study
-            wants.
+        batches: The batches of block 1 in the study's order; every block has the same.
+        skipped: The parts of the study that will not run, with the reasons.
+        hosts: The facts on each host, by name.
+        plain: The arms that run, but not (reliably) on the real-time kernel that the study wants.
         live: Those of ``plain`` that boot the live image.
-        beyond: Which arms cache more of files than their memory holds, and why; a sentence each.
+        beyond: Notes on arms that cache more of files than their memory holds, one sentence each.
         chosen: The kernel of machines for which the study names none.
-        carriers: The computers that run machines for the arms of a host, by arm, as far as
-            hypervisors reported them.
+        carriers: By arm, the computer that runs its machines, as far as its hypervisor reports it.
         live_toolboxes: The toolbox that the live image of an arm's machines needs, by arm.
-        noise_s: Estimated seconds in which the noise of all hosts is measured before block 1; 0 if
-            no workload is a real-time one.
+        noise_s: Estimated seconds for measuring the noise of all hosts before block 1; 0 if no
+            workload is real-time.
     """
 
     study: Study
@@ -182,7 +182,7 @@ class Plan:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Renamed keys, arms that cannot be distinguished, adapted scenarios: a sentence each."""
+        """Notes on renamed keys, confounded effects and adapted scenarios, a sentence each."""
         adapted = [
             f"{batch.scenario}{f' on {batch.host}' if batch.host else ''}: {note}"
             for batch in self.batches
@@ -202,12 +202,12 @@ class Plan:
         return tuple(dict.fromkeys((*first, *rest)))
 
     def kernel_of(self, arm: str) -> str | None:
-        """Return the kernel an arm boots: one for all that are compared; None: the default."""
+        """Return the kernel that an arm boots: one for all that are compared; None: the default."""
         plain = PLAIN_KERNEL if self.plain and self.chosen.name is None else None
         return self.study.kernel_of(arm) or plain or self.chosen.name
 
     def release_of(self, arm: str) -> Release | None:
-        """Return the release that an arm is of: its own, or its lab's."""
+        """Return an arm's release: its own, or its lab's."""
         return self.study.release_of(arm)
 
     @property
@@ -217,7 +217,7 @@ class Plan:
 
     @property
     def _cpus(self) -> tuple[str, ...]:
-        """Which CPUs of each host machines get, one sentence each; none where they get all."""
+        """Notes on the CPUs for machines on each host, one sentence each; none if they get all."""
         own = [batch.host for batch in self.batches if batch.arm not in self.carriers]
         carried: list[tuple[Carrier, list[str]]] = []
         for arm in self.arms:
@@ -243,7 +243,7 @@ class Plan:
 
     @property
     def _apart(self) -> tuple[str, ...]:
-        """What is compared over two hosts, one sentence for each host without a baseline."""
+        """Notes on comparisons across two hosts, one sentence for each host without a baseline."""
         study, run = self.study, self.arms
         home, own = study.host_of(study.baseline), study.own_baselines
         alone: dict[str, list[str]] = {}
@@ -258,7 +258,7 @@ class Plan:
 
     @property
     def _other_shapes(self) -> tuple[str, ...]:
-        """Which arms are compared with a baseline of another shape, as there is none of theirs."""
+        """Notes on arms that are compared with a baseline of another shape for lack of one."""
         study, run = self.study, self.arms
         found = []
         for arm in run:
@@ -279,7 +279,7 @@ class Plan:
 
     @property
     def boots(self) -> Mapping[str, tuple[str, ...]]:
-        """What each host is booted with in each block, in the study's order."""
+        """The boots of each host in a block, in the study's order."""
         found: dict[str, dict[str, None]] = {}
         for batch in self.batches:
             found.setdefault(batch.host, {})[batch.boot] = None
@@ -305,9 +305,9 @@ class Plan:
         same boot of it run one after another; the order of these boots is random too.
 
         Args:
-            number: From 1.
+            number: The block, from 1.
         """
-        # A string seeds Random through SHA-512, which no process-wide hash seed touches.
+        # A string seeds Random through SHA-512, independent of the process's hash seed.
         order = random.Random(f"{self.seed}/{number}")
         batches = sort_batches(self.batches, self.boots, number, self.seed)
         found = tuple(batch.in_block(number, order) for batch in batches)
@@ -322,13 +322,13 @@ def make_plan(
     hosts: Mapping[str, HostFacts],
     kinds: Mapping[str, WorkloadKind],
 ) -> Plan:
-    """Plan a study for its hosts; what cannot run is skipped with its reason.
+    """Plan a study for its hosts; skip the parts that cannot run, with their reasons.
 
     Args:
-        study: What to measure.
+        study: The study.
         seed: Determines the order of everything.
-        facts: What was found out about each arm.
-        hosts: What was found out about each host, by name.
+        facts: The facts on each arm, by name.
+        hosts: The facts on each host, by name.
         kinds: The workloads by name.
 
     Raises:
@@ -392,7 +392,7 @@ def make_plan(
 
 
 def _noise_s(study: Study, arms: Iterable[str], kinds: Mapping[str, WorkloadKind]) -> float:
-    """Return the seconds in which the noise of the arms' hosts is measured, one after another."""
+    """Return the seconds for measuring the noise of the arms' hosts, one after another."""
     if not any(kinds[spec.workload].realtime for spec in study.workloads.values()):
         return 0.0
     hosts = {study.host_of(arm) for arm in arms}
@@ -416,13 +416,13 @@ def _kernel_choice(
 
 
 def _vcpus(study: Study, arm: str, scenario: str, cpus: HostCpus) -> int:
-    """Return how many vCPUs a subject has: only pinned ones can use isolated CPUs."""
+    """Return the number of a subject's vCPUs: only pinned ones can use isolated CPUs."""
     pinned = study.scenarios[scenario].subject.cpus == "pinned"
     return study.vcpus_of(arm, scenario, len(cpus.machines if pinned else cpus.roaming))
 
 
 def _arm_lacks(study: Study, arm: str, facts: ArmFacts, cpus: HostCpus) -> str:
-    """Return why an arm cannot run here, or nothing."""
+    """Return why an arm cannot run here, or an empty string."""
     if not facts.usable:
         return facts.reason or "it cannot be used here"
     if reason := shape_lacks(study, arm, facts, cpus):
@@ -449,7 +449,7 @@ def shape_lacks(study: Study, arm: str, facts: ArmFacts, cpus: HostCpus) -> str:
     Args:
         study: The study.
         arm: The arm's name.
-        facts: What was found out about it.
+        facts: The facts on it.
         cpus: The CPUs of its host.
     """
     vcpus = min(_vcpus(study, arm, name, cpus) for name in study.scenarios)
@@ -469,7 +469,7 @@ def _too_many(vcpus: int, facts: ArmFacts) -> str:
 
 
 def _shape_hint(study: Study, arm: str, facts: ArmFacts, cpus: HostCpus) -> str:
-    """Return what to change in the study if an arm cannot have its shape here; else nothing."""
+    """Return a change of the study if an arm cannot have its shape here; else an empty string."""
     if not facts.usable or not shape_lacks(study, arm, facts, cpus):
         return ""
     if min(_vcpus(study, arm, name, cpus) for name in study.scenarios) > facts.max_vcpus:
@@ -541,7 +541,7 @@ def _batch(
 def _skipped_workloads(
     study: Study, arm: str, kinds: Mapping[str, WorkloadKind], cpus: HostCpus
 ) -> list[Skip]:
-    """Return what the machines of a scenario are not made for: in number, or in vCPUs."""
+    """Return the skips of workloads that need other machines, or more vCPUs, than there are."""
     found: list[Skip] = []
     for name, scenario in study.scenarios.items():
         vcpus = _vcpus(study, arm, name, cpus)

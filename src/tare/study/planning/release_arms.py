@@ -1,4 +1,4 @@
-"""Arms of several releases of a distribution: what is impossible, and what is confounded."""
+"""Arms of several releases of a distribution: impossible combinations and confounded effects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def release_faults(frame: StudyFrame, arms: Mapping[str, Arm | None]) -> Iterator[tuple[Path, str]]:
-    """Yield what in a lab does not suit the releases of its arms: the place, and what to do.
+    """Yield the keys of a lab that do not suit its arms' releases, each as a place and advice.
 
     Args:
         frame: The study's settings for all arms.
@@ -55,7 +55,7 @@ def unfit_release(study: Study, arm: str, *, boots_image: bool) -> str:
 
 
 def release_notes(study: Study, arms: Sequence[str]) -> Iterator[str]:
-    """Yield what is confounded between arms of several releases, one sentence each.
+    """Yield notes on confounded effects between arms of several releases, one sentence each.
 
     Args:
         study: The study.

@@ -78,7 +78,7 @@ class Session:
         round: Its round, from 1.
         boot: The name of the boot.
         first: The first of its blocks.
-        last: The last of them.
+        last: The last of its blocks.
     """
 
     number: int
@@ -108,7 +108,7 @@ class Agenda:
     most: int
 
     def rounds_done(self, done: Collection[int]) -> int:
-        """Return how many rounds, from the first on, are complete.
+        """Return the number of complete rounds, counted from the first until one is incomplete.
 
         Args:
             done: The numbers of the finished sessions.
@@ -174,7 +174,7 @@ def order_of(boots: Sequence[str], round_: int) -> list[str]:
 
     Args:
         boots: The names of the boots, as in the study.
-        round_: From 1; an even round is the previous one in reverse order.
+        round_: The round, from 1; an even round is the previous one in reverse order.
     """
     # The second half of an odd square is the first half reversed, like every second round; and the
     # two rows of a square of two are each other's reverse.
@@ -223,7 +223,7 @@ def without_arms(data: Mapping[str, Any], left: Collection[str]) -> dict[str, An
 
 
 def with_as_many(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a study's plain data with as many blocks at most as at least, unless it sets them.
+    """Return a study's plain data with ``most`` blocks equal to ``least``, unless it sets ``most``.
 
     Somebody who swaps disks needs to know the number in advance.
 

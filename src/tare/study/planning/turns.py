@@ -37,7 +37,7 @@ NOTE = "in turns: both arms run on the same CPUs, and one of them works at a tim
 def faults_at_once(
     blocks: Blocks, arms: Mapping[str, Arm | None], scenarios: Mapping[str, Scenario | None]
 ) -> Iterator[tuple[Path, str]]:
-    """Yield why two arms cannot run at the same time in the way that a study asks for, if it does.
+    """Yield the reasons why two arms cannot run at the same time, if a study requests that.
 
     Args:
         blocks: The study's settings for blocks.
@@ -53,7 +53,7 @@ def faults_at_once(
 def turn_faults(
     arms: Mapping[str, Arm | None], scenarios: Mapping[str, Scenario | None]
 ) -> Iterator[tuple[Path, str]]:
-    """Yield why a study cannot be measured in turns: the place, and what to do.
+    """Yield the reasons why a study cannot be measured in turns, each as a place and advice.
 
     Args:
         arms: Its arms by name; None for those that are invalid.
@@ -72,7 +72,7 @@ def turn_faults(
 def pair_into_turns(
     batches: Sequence[Batch], kinds: Mapping[str, WorkloadKind], ported: Set[str]
 ) -> tuple[list[Batch], list[Left]]:
-    """Return the batches of arms that work in turns; work without a partner is left out.
+    """Return the batches of arms that work in turns, without the work that has no partner.
 
     Args:
         batches: One of each arm and scenario, each placed on its own.

@@ -25,14 +25,14 @@ class Changes:
     """The differences from the file.
 
     Args:
-        host: The name of the computer that all arms run on; empty to keep the study's.
-        arms: The arms to keep, in addition to the baseline; empty for all. Likewise the next two.
-        workloads: The labels to keep.
-        scenarios: The scenarios to keep.
+        host: The name of the computer for all arms; empty to keep the study's.
+        arms: The arms to keep, in addition to the baseline; empty for all.
+        workloads: The labels of the workloads to keep; empty for all.
+        scenarios: The scenarios to keep; empty for all.
         blocks: The exact number of blocks to run.
         values: ``KEY=VALUE`` each: a dotted path into the study, and YAML.
         cpus: The CPUs for machines, overriding the study and the hosts file; empty to keep theirs.
-        housekeeping: The same for everything else.
+        housekeeping: The CPUs for everything else, likewise.
     """
 
     host: str = ""
@@ -165,8 +165,8 @@ def path_of(key: str, data: Any) -> Path:
     """Return the path of a dotted key.
 
     Args:
-        key: Such as ``scenarios.loaded.neighbours[0].count``. A name with dots is recognized if it
-            exists in the study.
+        key: The key, such as ``scenarios.loaded.neighbours[0].count``. A name with dots is
+            recognized if it exists in the study.
         data: The study's plain data.
 
     Returns:
@@ -218,7 +218,7 @@ def _write(changed: ChangedStudy, path: Path, value: Any, option: str) -> None:
 
 
 def _keys_of(value: Any, path: Path) -> Any:
-    """Return the value at ``path`` as a mapping, also if it is missing or a word for one."""
+    """Return the value at ``path`` as a mapping, even if it is missing or a short form."""
     if value is None:
         return {}
     if path == ("lab",) and isinstance(value, str) and value in LABS:

@@ -74,7 +74,7 @@ def known_keys(
         style: The spelling of its keys.
         findings: Collects the problems.
         without: Fields that users do not write.
-        instead: Words that are not keys but that people write, each with what to write instead.
+        instead: Words that users write though they are not keys, each with the correction.
     """
     fields = {
         style.written(name): (name, info.annotation)

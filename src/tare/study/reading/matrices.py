@@ -331,7 +331,7 @@ def _written_levels(
 
 
 def _put(arm: dict[str, Any], parts: Sequence[str], value: Any) -> None:
-    """Set a key, also one below another; the mappings on the way are copied."""
+    """Set a key, which may be nested; copy the mappings on the way to it."""
     first, *rest = parts
     if not rest:
         arm[first] = value

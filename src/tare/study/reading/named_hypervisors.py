@@ -29,7 +29,8 @@ def name_hypervisors(
         findings: Collects the problems.
 
     Returns:
-        The data without the arms whose hypervisor is not named; and these, each with the reason.
+        The data without the arms whose hypervisor is not named; and these arms, each with the
+        reason.
     """
     arms = data.get("arms")
     if not isinstance(arms, Mapping):
@@ -103,7 +104,7 @@ def options_named(
     """Return the options that the hosts file has for a platform, checked by the platform's keys.
 
     Args:
-        platform: Its name.
+        platform: The platform's name.
         known: The hosts file.
         model: The platform's options.
 

@@ -24,7 +24,7 @@ def xen_file(value: str) -> str:
     """Return ``rtds``, or the path of a Xen that QEMU can boot.
 
     Raises:
-        ValueError: It is neither; the text says what to write.
+        ValueError: It is neither; the message has the accepted values.
     """
     if value == BUILT_XEN:
         return value

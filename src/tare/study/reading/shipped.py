@@ -12,7 +12,7 @@ RENAMED = {f"{each}-short": f"{each}-smoke" for each in ("components", "interfer
 """Names of an earlier version, which still find their studies. Those with too few blocks for any
 verdict are smoke tests."""
 _PLAIN_TITLE = re.compile(rb"^title: ([A-Za-z](?:[\w ,.'-])*)$", re.MULTILINE | re.ASCII)
-"""A title in one line that YAML reads as it is."""
+"""A title on one line that is plain text in YAML."""
 FOLDER = Path(__file__).parents[2] / "studies"
 """Their folder, with the files that some of them use."""
 

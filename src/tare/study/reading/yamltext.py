@@ -34,10 +34,10 @@ class SourcePosition:
 
 @dataclass(frozen=True)
 class Problem:
-    """One error of a study: its place, and what to write instead.
+    """One error of a study: its place, and the correction.
 
     Args:
-        message: What is wrong.
+        message: The error and its correction.
         path: The keys of the value.
         place: Its place in the file.
         option: The command-line option that holds it, if it is not in the file.
@@ -77,7 +77,7 @@ class Sort:
     Args:
         name: Its name, with an article.
         lines: Typical lines.
-        described: Where it is described.
+        described: The command that shows its documentation.
     """
 
     name: str
@@ -152,7 +152,7 @@ def parse_value(text: str, path: Path) -> tuple[Any, list[Problem]]:
         path: The keys of the value, for messages.
 
     Returns:
-        The value, and what is wrong with it; no problem has a place.
+        The value, and its problems, which have no place in a file.
     """
     document = Document({})
     try:
@@ -345,7 +345,7 @@ def undecodable(content: bytes, error: UnicodeDecodeError) -> str:
 
 
 def syntax_error(error: yaml.MarkedYAMLError, text: str) -> tuple[str, tuple[int, int] | None]:
-    """Return what is wrong with invalid YAML, and its line and column, both counted from 1.
+    """Return the error in invalid YAML, and its line and column, both counted from 1.
 
     Args:
         error: The parser's error.

@@ -48,7 +48,7 @@ class Section:
 
     Args:
         title: The heading.
-        level: How deep it is, from 1.
+        level: The depth of the heading, from 1.
         parents: The names of the sections that contain it.
     """
 
@@ -123,10 +123,11 @@ def explain(markdown: str, key: str) -> str:
 
     Args:
         markdown: The reference.
-        key: As in a study, with dots: ``blocks``, ``shape.memory``, ``arms.kvm.cpu``, ``tick``.
+        key: The key as in a study, with dots: ``blocks``, ``shape.memory``, ``arms.kvm.cpu``,
+            ``tick``.
 
     Raises:
-        InputError: There is none; the message suggests others.
+        InputError: There is no such key; the message suggests others.
     """
     sections = sections_of(markdown)
     parts = _parts(key)
@@ -141,7 +142,7 @@ def hint_for(problems: Iterable[Problem], catalog: Catalog) -> str:
     """Return the command that describes the wrong keys of a study.
 
     Args:
-        problems: What is wrong; the first ones count.
+        problems: The errors of the study; the first ones have priority.
         catalog: The available platforms and workloads.
     """
     sections = _described(catalog)
