@@ -1,1 +1,1 @@
-"""The command `tare`: one file per group of commands, thin; nothing imports it."""
+"""The command `tare`: one short file per group of commands. No other part of Tare imports it."""

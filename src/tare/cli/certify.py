@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 DIFFERS = 1
 _LONGEST = 500
-"""Characters of a line: a certificate may come from a stranger."""
+"""The most characters of a printed line, because a certificate may come from a stranger."""
 
 
 def add_to(app: typer.Typer) -> None:

@@ -59,7 +59,7 @@ def verify(
 
 
 def _repair(directory: Path) -> None:
-    """Recover a run's events, and print what was lost."""
+    """Recover a run's events, and print the number of kept and lost events."""
     from tare.events.repair import repair_stream
     from tare.outputs import unwritable
     from tare.run.lifecycle.folder import open_folder

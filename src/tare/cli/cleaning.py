@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 EXIT_LEFT = 1
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
-"""Pauses between checks whether the host is free; they grow, so as not to disturb its run."""
+"""Seconds between checks whether the host is free. The pauses grow so that they do not disturb its
+run."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -97,10 +98,10 @@ def _agreed(found: Sequence[Entry], *, yes: bool) -> bool:
 
 @contextmanager
 def _only_cleaner(within: str) -> Iterator[None]:
-    """Hold the host's lock; with a time limit, wait that long, and end the process after it.
+    """Hold the host's lock; with a time limit, wait for it, and end the process at the limit.
 
     Raises:
-        HostHeld: A run holds the host, and still does after that time.
+        HostHeld: A run holds the host, and still holds it at the time limit.
         InputError: The time limit cannot be read.
     """
     from tare.errors import InputError
@@ -115,7 +116,7 @@ def _only_cleaner(within: str) -> Iterator[None]:
             except ValueError as error:
                 raise InputError(f"--within: {error}") from error
             ends += limit_s
-            # A thread of its own: the call that hangs may be one that no signal interrupts.
+            # This uses a separate thread, because a hanging call may ignore signals.
             timer = threading.Timer(limit_s, _give_up, [within])
             timer.daemon = True
             timer.start()

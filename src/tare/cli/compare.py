@@ -30,18 +30,21 @@ if TYPE_CHECKING:
     from tare.analysis.runs.run_variation import RunVariation
 
 EXIT = {"holds": 0, "fails": 1, "open": 3}
-"""Exit statuses of gates; 2 is wrong input, as everywhere."""
+"""Exit statuses of gates; 2 means wrong input, as for every command."""
 BISECT = {"holds": 0, "fails": 1, "open": 125}
-"""What ``git bisect run`` takes as good, bad, and a commit to skip."""
+"""Exit statuses by which ``git bisect run`` marks a commit as good, marks it as bad, or skips it.
+"""
 ABORT = 128
-"""What stops ``git bisect run``: a lower status would mark an untested commit as bad."""
+"""The exit status that stops ``git bisect run``: a lower one would mark an untested commit as bad.
+"""
 
 
 ELSEWHERE = "or choose another file with --out"
 MOST_REPEATS = 12
-"""Newest runs of a host's history that the variation between runs is estimated from."""
+"""The most runs of a host's history, the newest first, from which the variation between runs is
+estimated."""
 MOST_BASELINES = 12
-"""Further baselines that a page of two runs offers: each is one more comparison."""
+"""The most further baselines on a page of two runs: each is one more comparison."""
 
 
 class PrintFormat(StrEnum):
@@ -180,7 +183,7 @@ def _for_bisect(asked: bool) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class ShowOptions:
-    """How the command line asks to show a comparison."""
+    """The options of the command line on how to show a comparison."""
 
     pairs: bool
     form: PrintFormat
@@ -235,7 +238,7 @@ def _require_fitting(runs: int, gated: bool, floors: tuple[str, ...], shown: Sho
     """Check that the options fit the number of runs and each other.
 
     Raises:
-        InputError: One does not.
+        InputError: An option does not fit.
     """
     if floors and not gated:
         raise InputError("--floor needs a gate", "name a gate by --gate or --gates")
@@ -397,7 +400,7 @@ def _gate(
 def _variation(
     runs: Sequence[RunData], before: Comparison, baseline: str, shown: ShowOptions
 ) -> RunVariation:
-    """Return how far runs of one set-up differ: from named runs, the host's history, or assumed.
+    """Return the variation between runs of one set-up, from named or earlier runs, or assumed.
 
     Raises:
         InputError: A named run cannot be compared, or the assumed share is not one.
@@ -418,9 +421,9 @@ def _variation(
 
 
 def _history_of(runs: Sequence[RunData]) -> list[Path]:
-    """Return the folders of the other runs of this study on this host, the newest ones.
+    """Return the folders of the newest other runs of this study on this host.
 
-    There are none where the two runs are of different hosts or studies.
+    There are none if the two runs are of different hosts or studies.
     """
     from tare.analysis.effects.detectable import SAME_HOST
     from tare.run.lifecycle.known_runs import is_there, known_runs, names_of_hosts

@@ -20,12 +20,12 @@ def arms(context: typer.Context, typed: str) -> list[str]:
 
 
 def workloads(context: typer.Context, typed: str) -> list[str]:
-    """Return the labels of the study's workloads, in the same way."""
+    """Return the labels of the study's workloads that start with the last name typed."""
     return _listed(typed, _section(_data(context), "workloads"))
 
 
 def scenarios(context: typer.Context, typed: str) -> list[str]:
-    """Return the scenarios of the study, in the same way."""
+    """Return the scenarios of the study that start with the last name typed."""
     return _listed(typed, _section(_data(context), "scenarios") or {ALONE: None})
 
 
@@ -65,7 +65,7 @@ def _data(context: typer.Context) -> Mapping[str, Any]:
     from tare.study.reading.shipped import find_study
     from tare.study.reading.yamltext import parse
 
-    # If an option still lacks its value, the parameters are unset and only `args` has the words.
+    # While an option lacks its value, the parameters are unset and only `args` has the words.
     words = [word for word in context.args if not word.startswith("-")]
     given = context.params.get("study") or next(iter(words), None)
     if given is None:

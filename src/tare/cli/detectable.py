@@ -1,4 +1,4 @@
-"""The differences that a plan can resolve, and the data behind that estimate."""
+"""The differences that a plan can resolve, and the data from which they are estimated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RUNS = Path("runs")
 def resolvable_differences(
     study: Study, headlines: Mapping[Kind, int], pilot: Path | None
 ) -> list[str]:
-    """Return which differences a study can resolve, one sentence each.
+    """Return the differences that a study can resolve, one sentence each.
 
     The estimate uses the pilot; else the newest run of the study on this computer; else an assumed
     variation. The first sentence says which. If the baseline is the only arm, nothing is compared
@@ -29,7 +29,7 @@ def resolvable_differences(
 
     Args:
         study: The study.
-        headlines: Headline metrics of one arm, by kind.
+        headlines: The number of headline metrics of one arm, by kind.
         pilot: A run's folder, if one was named.
 
     Raises:
@@ -58,7 +58,7 @@ def resolvable_differences(
 
 
 def advice_for(study: Study, pilot: RunData) -> tuple[Advice, ...]:
-    """Return what a pilot advises for a study.
+    """Return the advice of a pilot for a study.
 
     For arms of different boots, a pilot can only advise if it swapped those boots too.
     """
@@ -118,11 +118,11 @@ def _rounds_note(study: Study, known: _Known, plans: Plans) -> list[str]:
 
 @dataclass(frozen=True)
 class _Known:
-    """The data that a study's differences are estimated from.
+    """The data from which a study's resolvable differences are estimated.
 
     Args:
-        boots: Boots of the baseline in a block: two with its twin's.
-        run: The run that shows how far boots differ; None if there is none.
+        boots: The number of boots of the baseline in a block: two if it has a twin.
+        run: The run from which the spread between boots is estimated; None if there is none.
         of: The run's description.
     """
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tare.study.model.study import Study
 
 MOST_LINES = 12
-"""Lines of the answer that a run ends with."""
+"""The most lines of the answer that a run prints at its end."""
 EXIT_FAULT = 1
 EXIT_INPUT = 2
 EXIT_WAITING = 3
@@ -33,7 +33,7 @@ EXIT_INTERRUPTED = 130
 
 
 def decide_on(study: Study, fold: Fold, blocks_done: int) -> Decision:
-    """Return whether the study needs another block to reach its precision."""
+    """Decide whether the study needs another block to reach its precision."""
     from tare.analysis.effects.stopping import decide, headline_values
     from tare.run.lifecycle.setup import Decision
 
@@ -70,7 +70,7 @@ def decide_on(study: Study, fold: Fold, blocks_done: int) -> Decision:
 
 
 def _decide_by_verdicts(study: Study, fold: Fold, blocks_done: int) -> Decision:
-    """Return whether a group-sequential study needs another block, by the verdicts so far."""
+    """Decide whether a group-sequential study needs another block, by the verdicts so far."""
     from tare.analysis.data.load import run_data
     from tare.analysis.effects.compare import compare
     from tare.analysis.effects.stopping import TAIL_FACTOR, PrecisionTarget, decide_by_verdicts
@@ -90,7 +90,7 @@ def write_report(
     formats: Sequence[str] = (),
     baseline: str = "",
 ) -> RunData:
-    """Write a run's report, print its answer and where it is, and return the run's data.
+    """Write a run's report, print its answer and its path, and return the run's data.
 
     Args:
         directory: The run's folder.
@@ -125,7 +125,7 @@ def write_report(
 
 
 def remember(data: RunData) -> None:
-    """Record where a run is, so that `tare history` finds it by its study's name."""
+    """Record a run's folder, so that `tare history` finds it by its study's name."""
     from tare.run.lifecycle.known_runs import KnownRun, keep_run, names_of_hosts
 
     name, hosts = str(data.study["study"]), names_of_hosts(data.host)
@@ -206,11 +206,12 @@ def end(directory: Path, finished: RunFinished | Waiting | None, cluster: str = 
 
     Args:
         directory: The run's folder.
-        finished: The last event; for sessions, what the run waits for; None if interrupted.
+        finished: The last event; for sessions, the boot that the run waits for; None if
+            interrupted.
         cluster: The cluster that the command names.
 
     Raises:
-        typer.Exit: With the status, unless all went well.
+        typer.Exit: The status is not 0.
     """
     from tare.analysis.topics.kernels import different_kernels
     from tare.events.chain import read_seal

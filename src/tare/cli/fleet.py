@@ -66,8 +66,8 @@ def choice_of(
     """Return the cluster that a command line names.
 
     Raises:
-        InputError: It names none, Dask is not installed, certificates are missing or unusable, or
-            the command also asks to wait for boots.
+        InputError: The command line names no cluster, Dask is not installed, certificates are
+            missing or unusable, or the command also asks to wait for boots.
     """
     if wait:
         raise InputError(
@@ -89,7 +89,7 @@ def require_no_cluster(study: Study) -> None:
     """Check that a study to be run on one host is not meant for the hosts of a cluster.
 
     Raises:
-        InputError: It is: it names the hosts that share it.
+        InputError: The study names hosts that share it.
     """
     if study.spread is not None and study.spread.hosts:
         raise InputError(
@@ -102,7 +102,7 @@ def require_workers_hosts(address: str, host: str) -> None:
     """Check that a command line does not name a host, because in a cluster the workers name them.
 
     Raises:
-        InputError: It does.
+        InputError: The command line names a host.
     """
     if host and not are_labs(address):
         raise InputError(

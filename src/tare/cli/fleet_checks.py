@@ -26,7 +26,7 @@ def require_address(address: str, option: str = "", other: str = "") -> None:
         other: The alternatives that the message offers.
 
     Raises:
-        InputError: It is not.
+        InputError: It is not a scheduler's address.
     """
     protocol, _, place = address.partition("://")
     name, port = _split_port(place)
@@ -58,7 +58,7 @@ def _is_port(text: str) -> bool:
 
 
 def listening_place(text: str) -> ListenAddress | None:
-    """Return where a worker listens; None if no address is given.
+    """Return the address at which a worker listens; None if no address is given.
 
     Raises:
         InputError: It is not an address of this computer.
@@ -85,7 +85,7 @@ def require_dashboard(place: str) -> None:
     Without a host name it would listen on every address.
 
     Raises:
-        InputError: It cannot, or the address lacks a name or a port.
+        InputError: The dashboard cannot be shown, or the address lacks a name or a port.
     """
     name, port = _split_port(place)
     if not name or not _is_port(port):
@@ -103,7 +103,7 @@ def warn_if_open(address: str) -> None:
     """Warn if other computers can connect to an address without a certificate.
 
     Args:
-        address: Where it listens, as Dask writes it.
+        address: The address, as Dask writes it.
     """
     protocol, _, place = address.partition("://")
     name, _ = _split_port(place)

@@ -1,4 +1,4 @@
-"""The command ``history``: where the effects of many runs of one study changed."""
+"""The command ``history``: changes in the effects over many runs of one study."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _name_in(file: Path) -> str:
     """Return the name of the study in a file.
 
     Raises:
-        InputError: It is not a study.
+        InputError: The file is not a study.
     """
     from tare.study.reading.yamltext import parse
 

@@ -59,9 +59,11 @@ from tare.outputs import unusable
 LEAST_FILES = 64
 USUAL_FILES = 1024
 RARE_COLLECTIONS = 50_000
-"""New objects between two garbage collections; Python's own 700 suits small programs."""
+"""The number of new objects between two garbage collections; Python's default of 700 suits small
+programs."""
 LEAST_ADDRESSES = 1 << 30
-"""Bytes. A small run needed 0.9 GiB, most of it reserved by threads and never used."""
+"""The least address space, in bytes. A small run needed 0.9 GiB, most of it reserved by threads and
+never used."""
 NO_MEMORY = TareError(
     "Tare itself ran out of memory", "free memory (free -m), or raise the limit (ulimit -v)"
 )
@@ -413,11 +415,12 @@ def _tare(version: listing.Version = False) -> None:
 def require_limits() -> None:
     """Check the limits of Tare's own process, and raise the soft limit of open files if needed.
 
-    With too little address space, libraries abort the process; with too few descriptors, the error
-    names whatever is opened next.
+    With too little address space, libraries abort the process. With too few descriptors, the error
+    names the file that happens to be opened next.
 
     Raises:
-        InputError: A limit (ulimit) is too low; the message says which, and what to type.
+        InputError: A limit (ulimit) is too low; the message has the limit and the command to raise
+            it.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= soft < USUAL_FILES:
@@ -442,7 +445,7 @@ def require_limits() -> None:
 def main() -> int:
     """Run the command line; return its exit status."""
     prepare_streams()
-    # What is loaded stays: looking for garbage in it again and again took a tenth of a start.
+    # Loaded objects stay alive: repeated searches for garbage among them took a tenth of a start.
     gc.set_threshold(RARE_COLLECTIONS)
     # A garbage collection at the process's end took a tenth of a report's time.
     atexit.register(gc.freeze)
@@ -454,7 +457,7 @@ def main() -> int:
         app(standalone_mode=True)
     except SystemExit as ended:
         if ended.code == EXIT_INPUT and "--bisect" in sys.argv:
-            # A usage error says nothing about a commit.
+            # A usage error does not show whether a commit is good or bad.
             return ABORT
         raise
     except InputError as error:

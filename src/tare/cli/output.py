@@ -118,7 +118,7 @@ def lasting_output() -> Iterator[None]:
 
 
 def is_piped() -> bool:
-    """Return whether standard output takes plain lines, for which the library is not loaded."""
+    """Return whether standard output takes plain lines, which need no terminal library."""
     return not sys.stdout.isatty() and not any(map(os.environ.get, ASKS_FOR_STYLE))
 
 
@@ -153,7 +153,7 @@ def piped_or_terminal() -> Console:
 def lasting() -> Console:
     """Return a console that cleans its output and keeps going when its reader ends.
 
-    Rich's own console exits with status 1 then. That would break off a run in the middle of its
+    In that case Rich's own console exits with status 1. That would stop a run in the middle of its
     event loop, and fail a gate that holds.
     """
     from rich.console import Console

@@ -133,7 +133,7 @@ def changes_of(
     cpus: str = "",
     housekeeping: str = "",
 ) -> Changes:
-    """Return the changes to a study that the options ask for; commas separate names."""
+    """Return the changes to a study that the options request; commas separate names."""
     from tare.study.reading.changes import Changes
 
     return Changes(

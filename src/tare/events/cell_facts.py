@@ -64,7 +64,7 @@ class HostCounters(TypedDict, total=False):
 
 
 class ClockPlace(TypedDict):
-    """When the host's clock read ``host_ns``, the subject's cycle counter was at ``ticks``."""
+    """One moment on two clocks: the subject's cycle counter (``ticks``) and the host's clock."""
 
     ticks: int
     host_ns: int

@@ -167,7 +167,7 @@ class BlockProgress:
 
     @property
     def shared(self) -> bool:
-        """Whether the newest block was begun by a former process too."""
+        """Whether several processes measured parts of the newest block."""
         return self.number in self._again
 
     def take(self, event: BlockStarted | BlockFinished, time: float) -> None:
@@ -312,7 +312,7 @@ class Fold:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How scenarios were adapted to the host, one sentence each."""
+        """The adaptations of scenarios to the host, one sentence each."""
         return self.planned.notes if self.planned is not None else ()
 
     @property

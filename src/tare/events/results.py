@@ -30,7 +30,7 @@ class Break:
 
     Args:
         block: The last block before it; 0: none had ended.
-        changed: What changed, one phrase each.
+        changed: The changes, one phrase each.
     """
 
     block: int

@@ -27,7 +27,7 @@ def build_catalog() -> Catalog:
 
 
 class InstalledCatalog(Catalog):
-    """The catalog of what is installed, which loads only what a study names."""
+    """The catalog of installed platforms and workloads, which loads only those in a study."""
 
     def __init__(self) -> None:
         # Each field is found when it is first used.
@@ -79,7 +79,7 @@ class InstalledCatalog(Catalog):
 
     @cached_property
     def left_out(self) -> Mapping[str, str]:
-        """Everything that is installed and cannot be used."""
+        """The installed platforms and workloads that cannot be used, each with the reason."""
         return {f"{part.kind}/{part.name}": part.because for part in installed().broken}
 
 
@@ -106,7 +106,7 @@ class _Models(Mapping[str, type[Model]], Generic[Part, Model]):
 
 
 class _NeighboursOnly(Container[str]):
-    """The workloads that end with a subject; only the one that is asked for is loaded."""
+    """The workloads that end with a subject; a look-up loads only the named workload."""
 
     def __contains__(self, name: object) -> bool:
         kind = installed().workloads.get(str(name))

@@ -380,7 +380,7 @@ class Attempt:
 
 
 async def _abandon(beginning: asyncio.Future[None], loads: Loads, error: BaseException) -> None:
-    """Stop the loads; raise what kept them from starting, because it is the real cause.
+    """Stop the loads; if they could not start, raise that error, because it is the real cause.
 
     Args:
         beginning: The start of the loads.

@@ -30,5 +30,5 @@ class CellContext:
     probe_kinds: tuple[ProbeKind, ...] = ()
     """The probes that other packages add."""
     hands_off: bool = False
-    """Whether the machine's host is left alone during the work: if time counts instructions, each
+    """Whether the machine's host is not read during the work: if time counts instructions, each
     answer takes time from the work, and their number depends on the speed of this computer."""

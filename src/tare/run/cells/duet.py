@@ -85,7 +85,7 @@ class TurnTaking:
         """Wait for a turn and hold it.
 
         Args:
-            side: The side that asks for it.
+            side: The side that requests it.
         """
         while self._taken or self._next() is not side:
             await side.changes.wait()

@@ -17,7 +17,7 @@ LAST_WORDS_S = 1.0
 ANSWER_S = 30.0
 """Seconds that an agent may take to confirm a stop, if its machine is used again."""
 REMOVED_S = 3.0
-"""The same limit if the machine is removed next: a stopped machine never answers."""
+"""The same limit, if the machine is removed next: a stopped machine never answers."""
 
 
 async def run_while_alive(

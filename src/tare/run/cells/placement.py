@@ -143,7 +143,7 @@ class BatchPlacement:
         arm: Its arm.
         home: The arm's host.
         others: Other hosts that the scenario names, by name.
-        machines: Stops what was started, in reverse order.
+        machines: The started machines; closing it stops them in reverse order.
         connection: The network between the machines; None if there is none.
         specs: The specifications of the started machines, by role.
     """

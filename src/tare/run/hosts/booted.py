@@ -64,11 +64,11 @@ WITHOUT = "a kernel with no hypervisor below it"
 
 
 def boot_words(boot: str, known: Mapping[str, HostHypervisor]) -> str:
-    """Return a phrase for what a host must be booted with.
+    """Return a phrase for the boot that a host needs.
 
     Args:
         boot: The boot as a platform's statement names it.
-        known: All known hypervisors, by their word.
+        known: All known hypervisors, by name.
     """
     word = hypervisor_of(boot)
     if not word:
@@ -83,7 +83,7 @@ async def running(host: Host, known: Mapping[str, HostHypervisor]) -> RunningHyp
 
     Args:
         host: The host.
-        known: The hypervisors that can be recognised, by their word.
+        known: The hypervisors that can be recognised, by name.
     """
     for each in known.values():
         if await _shows(host, each.signs):

@@ -417,7 +417,7 @@ def _own_rights() -> str:
 
 
 def _worth_hiding(names: Sequence[str]) -> list[str]:
-    # Words that every computer and every certificate has identify nobody.
+    # Words that every computer and every certificate has do not identify anyone.
     ordinary = {"localhost", "root", "/root", "vm", "host", "tare", *installed().platforms}
     ordinary |= set(Certificate.model_fields)
     return [name for name in names if name not in ordinary]

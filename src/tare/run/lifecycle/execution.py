@@ -94,7 +94,7 @@ class Execution:
             except (asyncio.CancelledError, TareError, OSError) as error:
                 if stop.now:
                     # If a host is lost during clean-up, its fault replaces the cancellation. The
-                    # run was stopped all the same.
+                    # run was stopped by request nevertheless.
                     task.uncancel()
                     return None
                 if not isinstance(error, TareError):

@@ -56,7 +56,7 @@ async def execute(
     Args:
         setup: The hosts, workloads and callbacks of the run.
         study: The study to run.
-        source: Where the study came from.
+        source: The origin of the study.
         folder: The run's folder.
         run: The run's identity.
         seed: Determines the order of everything.

@@ -162,7 +162,7 @@ def open_event_log(folder: RunFolder, cluster: str = ANY_CLUSTER) -> Iterator[Ev
         InputError: The folder cannot be written, or another process writes there.
         TareError: The disk is full or failed during the run.
     """
-    # Commands that only read a run do not load what guards writing.
+    # Imported here, because commands that only read a run do not need it.
     from tare.run.lifecycle.only_writer import only_writer
 
     with only_writer(folder.path) as guard:
@@ -196,7 +196,7 @@ def _write_error(folder: RunFolder, cluster: str, error: OSError) -> TareError:
 
 def _holds_no_event(folder: RunFolder) -> bool:
     """Return whether a run was killed here before its first event, and nothing else is here."""
-    # Commands that only read a run do not load what guards writing.
+    # Imported here, because commands that only read a run do not need it.
     from tare.run.lifecycle.interrupt import CLEANING_LOG
     from tare.run.lifecycle.only_writer import NAME as WRITER_LOCK
 

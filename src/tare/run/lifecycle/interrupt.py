@@ -31,7 +31,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stoppable(Protocol):
-    """Something that can be asked to stop."""
+    """An activity that can be stopped at two levels of urgency."""
 
     def polite(self) -> None:
         """Finish the current cell, then stop; the second request stops now."""
@@ -72,7 +72,7 @@ class StopRequest:
         self._notify(finishing=True, reason="Ctrl-C")
 
     def urgent(self, reason: str) -> None:
-        """Cancel what is running; everything created is still removed."""
+        """Cancel the running task; everything created is still removed."""
         if self.now:
             return
         self.finishing = self.now = True
@@ -217,7 +217,7 @@ async def interruptible(work: Awaitable[_T]) -> _T:
 def stopped_in_order() -> Iterator[None]:
     """Make SIGTERM and SIGHUP do what Ctrl-C does, unless they already have a handler.
 
-    By default they end Tare at once, and leave what was started on hosts there.
+    By default they end Tare at once, and leave everything that was started on hosts.
     """
     unhandled = [each for each in _SIGNALS if signal.getsignal(each) is signal.SIG_DFL]
     for number in unhandled:

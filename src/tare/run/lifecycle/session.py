@@ -84,7 +84,7 @@ def cache_dir() -> Path:
 
 
 def study_source(path: Path, changes: tuple[str, ...] = ()) -> StudySource:
-    """Return the origin of a study: its file, the SHA-256 of its bytes, and what was changed."""
+    """Return the origin of a study: its file, the SHA-256 of its bytes, and the changes."""
     return StudySource(str(path), hashlib.sha256(path.read_bytes()).hexdigest(), changes)
 
 
@@ -190,7 +190,7 @@ def _named(check: Check, host: str) -> Check:
 async def _run_host_of(
     study: Study, run: str, say: Callable[[str], None], *, hold: bool
 ) -> AsyncIterator[Mapping[str, RunHost]]:
-    """Connect to a study's hosts, remove what killed runs left, and keep a ledger of each."""
+    """Connect to a study's hosts, remove leftovers of killed runs, and keep a ledger of each."""
     async with AsyncExitStack() as held:
         holds: list[ReleasableLock] = []
         if hold:

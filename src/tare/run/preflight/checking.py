@@ -102,7 +102,7 @@ async def check_arms(
 
 
 def with_same_machines(study: Study, found: Mapping[str, Verdict]) -> dict[str, Verdict]:
-    """Mark each arm whose machine is that of its baseline, except a twin, where it should be.
+    """Mark each arm whose machine is also that of its baseline; twins are not marked.
 
     Args:
         study: The study.
@@ -241,7 +241,7 @@ async def _with_kernels(
         setup: The hosts.
         study: The study.
         arm: The arm.
-        where: The arm's host, booted for it.
+        where: The context of the arm's host, booted for it.
         verdict: The result of its check.
         packaged: The known kernels of each release's packages; new results are added.
     """
@@ -339,7 +339,7 @@ def _live_toolbox(setup: Grounds, study: Study, arm: str) -> str:
 
 
 def _arranged_carrier(study: Study, arm: str, carrier: Carrier | None) -> Carrier | None:
-    """Return what runs an arm's machines, with the CPUs that the study chooses for its host."""
+    """Return the carrier of an arm's machines, with the study's choice of CPUs if it is a host."""
     if carrier is None or not carrier.is_host:
         return carrier
     return dataclasses.replace(carrier, cpus=arranged_cpus(study, study.host_of(arm), carrier.cpus))

@@ -43,8 +43,8 @@ async def require_additions(setup: Grounds, builder: Host | None, study: Study, 
 
     Args:
         setup: The input of the plan, with the workloads.
-        builder: The computer that builds, whose apt is asked for packages; None: packages are
-            not checked.
+        builder: The computer that builds, whose apt must know the packages; None: packages are not
+            checked.
         study: The study.
         path: Its file, for the message's line.
 
@@ -58,7 +58,7 @@ async def require_additions(setup: Grounds, builder: Host | None, study: Study, 
     every.each_file()
     if builder is None:
         return
-    # Imported here, because most plans do not need what builds toolboxes.
+    # Imported here, because most plans need no toolbox.
     from tare.images.toolbox.packages import unknown_packages
 
     unknown = await unknown_packages(builder, every.packages)

@@ -99,7 +99,7 @@ class Ipmi(PowerMeter):
     """DCMI's power reading, by ``ipmitool``.
 
     Args:
-        host: Where ``ipmitool`` runs: on the computer itself, or here.
+        host: The host that runs ``ipmitool``: the computer itself, or this one.
         address: The BMC's address in the second case.
         account: Its account in the second case.
     """

@@ -2,7 +2,7 @@
 
 Source: the kernel's Documentation/power/powercap/powercap.rst. A counter is in microjoules and
 starts again from 0 above ``max_energy_range_uj``. It covers everything that its part of the
-computer does, not the machine alone.
+computer does, not only the measured machine.
 
 The processor updates a counter at intervals, so each of the two readings may lack the energy used
 within one interval. The step between two different readings shows that amount.
@@ -92,7 +92,7 @@ class EnergyProbe(Probe):
     Args:
         host: The host.
         meter: Its power meter; None if the study names none.
-        may_ask: Whether the host may be asked while the work is under way.
+        may_ask: Whether the host may be read while the work is under way.
         idle: The idle power that was measured with this machine, in watts by counter; filled here.
     """
 

@@ -22,5 +22,5 @@ class HostSide(Probe):
         self.facts, self.series = CellFacts(host_trace=facts), ((HOST, series),)
 
     def record_nothing(self, reason: str) -> None:
-        """Keep the reason why nothing was traced."""
+        """Keep the reason why there is no trace."""
         self.facts = CellFacts(host_trace={"recorded": False, "reason": reason})

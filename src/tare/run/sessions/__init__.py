@@ -1,1 +1,1 @@
-"""A study in sessions: which boot is up, which session is next, and what the user has to swap."""
+"""Studies in sessions: the boot that is up, the next session, and the swaps by the user."""

@@ -1,4 +1,4 @@
-"""Texts about sessions: which is next, what to swap for it, and how long it takes."""
+"""Texts about sessions: the next session, the swap that it needs, and its duration."""
 
 from __future__ import annotations
 

@@ -61,7 +61,8 @@ if TYPE_CHECKING:
     from tare.study.planning.session_plan import Agenda, Session
 
 Ended = Literal["done", "interrupted", "gone"]
-"""How a session ended for now: complete, interrupted by the user, or the computer is gone."""
+"""The state in which a session ended for now: complete, interrupted by the user, or its computer is
+gone."""
 SETTLE_S = 120.0
 """Seconds to wait for the other arms once some are there: guests start after their host."""
 LOOK_EVERY_S = 5.0
@@ -307,7 +308,7 @@ class SessionBlocks:
         self.ended: Ended = "interrupted"
 
     async def given(self) -> AsyncIterator[AssignedBlock]:
-        """Yield the blocks; each is done when the next is asked for.
+        """Yield the blocks; each is done when the next is requested.
 
         Raises:
             TareError: The run is not worth continuing.

@@ -40,7 +40,7 @@ class CellWork:
         barrier: The barrier at which all machines of the cell wait for their common start.
         deadline_s: Seconds after which the work fails.
         on_progress: Receives the progress.
-        turns: Its turns, if an arm that runs at the same time takes the others.
+        turns: Its turns, if it alternates with an arm that runs at the same time.
     """
 
     workload: Workload[Any]
@@ -108,7 +108,7 @@ class Topology(ABC):
 
 
 class Single(Topology):
-    """The subject alone."""
+    """The subject without other machines."""
 
     name = "single"
 

@@ -212,7 +212,7 @@ class Peer:
     async def echo(
         self, neighbour: Machine, number: int, connections: int
     ) -> tuple[dict[str, Any], LoadHandle]:
-        """Start to connect to a neighbour's network load, and to echo what it sends.
+        """Start a process that connects to a neighbour's network load and echoes its data.
 
         Args:
             neighbour: The machine with the load.

@@ -1,4 +1,4 @@
-"""Live progress of a run, from its events alone."""
+"""Live progress of a run, from its events only."""
 
 from __future__ import annotations
 
@@ -333,7 +333,7 @@ class ProgressView:
         return event.model_copy(update={"notes": fresh})
 
     def _print_skips(self) -> None:
-        """Print what is skipped, once all skips are known; each reason has one line."""
+        """Print the skipped parts of the study, once all are known; each reason has one line."""
         for line in skip_lines(self._skips):
             self._console.print(line, highlight=False)
         whole = {skip.arm for skip in self._skips if not (skip.scenario or skip.workload)}
@@ -394,7 +394,7 @@ def can_redraw(terminal: str) -> bool:
 
 
 def skip_lines(skips: Iterable[Skipped]) -> list[Text]:
-    """Return what is skipped, one line for each reason."""
+    """Return one line for each reason, with the parts of the study that are skipped for it."""
     parts = (LeftOut(skip.arm, skip.scenario, skip.workload, skip.reason) for skip in skips)
     return [Text(f"  – {line.what} skipped: {line.reason}", "yellow") for line in lines_of(parts)]
 

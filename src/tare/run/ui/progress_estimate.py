@@ -103,7 +103,7 @@ def estimate_progress(
         share: CPU seconds per second in the last interval.
 
     Returns:
-        The share done, and what else is known: ``rate``, ``unit``, ``left_s``.
+        The share done, and ``rate``, ``unit`` and ``left_s`` as far as they are known.
     """
     known: dict[str, float | str] = {"unit": str(fields.get("unit", "1/s"))}
     sample_s = fields.get("sample_s")

@@ -1,4 +1,4 @@
-"""Texts of a certain form, whose error messages say in words what to write."""
+"""Texts of a certain form, with error messages that describe the form in words."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class NoiseGate(StudyPart):
 
     @property
     def host_s(self) -> float:
-        """Seconds that the measurements of one host take: firmware alone, and everything."""
+        """Seconds that the two measurements of one host take: firmware only, and everything."""
         return 2 * self.duration
 
 

@@ -35,7 +35,7 @@ def duet_faults(
 
     Args:
         arms: Its arms by name; None for those that are invalid.
-        scenarios: Its scenarios, likewise; empty if it names none.
+        scenarios: Its scenarios by name; None for those that are invalid. Empty if it names none.
     """
     yield from faults_of_two("duet", "a duet is", arms, scenarios)
     if not scenarios:
@@ -57,7 +57,7 @@ def faults_of_two(
         key: The key of ``blocks`` that requests it.
         start: The start of the messages, such as ``a duet is``.
         arms: Its arms by name; None for those that are invalid.
-        scenarios: Its scenarios, likewise.
+        scenarios: Its scenarios by name; None for those that are invalid.
     """
     here: Path = ("blocks", key)
     if len(arms) != ARMS:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tare.study.model.notes import GENERAL_KERNEL, HOST_KERNEL
 
 HOST = "host"
-"""The word of a study for the kernel that the arm's host runs."""
+"""The name in a study for the kernel that the arm's host runs."""
 REALTIME = "rt"
 GENERAL = "generic"
 

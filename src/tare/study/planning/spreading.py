@@ -13,7 +13,7 @@ WAYS = ("replicate", "split")
 
 
 def _allow_word(schema: dict[str, Any]) -> None:
-    """Reduce a schema to the word that a file has for it."""
+    """Reduce a schema to the short form that a file uses."""
     for key in ("properties", "required", "additionalProperties", "type"):
         schema.pop(key, None)
     schema["enum"] = list(WAYS)
@@ -53,7 +53,7 @@ class Spreadable(StudyPart):
 
 
 def with_spread_hosts(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a study's plain data with its hosts moved to where the model has them.
+    """Return a study's plain data with its hosts moved to the key that the model uses.
 
     If a study is spread, ``hosts`` names workers' hosts, and every arm runs on each of them.
 

@@ -1,4 +1,4 @@
-"""Two arms that run at the same time, on the same CPUs, and work in turns.
+"""Two arms whose machines run at the same time, on the same CPUs, and work in turns.
 
 A disturbance of the computer that lasts longer than a turn affects both arms, and cancels out of
 their ratio, as in a duet; but neither works at the same time as the other.
@@ -42,7 +42,7 @@ def faults_at_once(
     Args:
         blocks: The study's settings for blocks.
         arms: Its arms by name; None for those that are invalid.
-        scenarios: Its scenarios, likewise; empty if it names none.
+        scenarios: Its scenarios by name; None for those that are invalid. Empty if it names none.
     """
     if blocks.duet:
         yield from duet_faults(arms, scenarios)
@@ -57,7 +57,7 @@ def turn_faults(
 
     Args:
         arms: Its arms by name; None for those that are invalid.
-        scenarios: Its scenarios, likewise; empty if it names none.
+        scenarios: Its scenarios by name; None for those that are invalid. Empty if it names none.
     """
     yield from faults_of_two("turns", "turns are", arms, scenarios)
     for name, scenario in scenarios.items():

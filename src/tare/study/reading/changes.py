@@ -15,7 +15,7 @@ from tare.study.reading.hosting import LABS
 from tare.study.reading.yamltext import Path, Problem, dotted, parse_value
 
 SECTIONS = {"arms": "arm", "scenarios": "scenario", "workloads": "workload"}
-"""The parts of a study that hold names, and the word for one of them."""
+"""The sections of a study that hold named parts, each with the word for one part."""
 ALONE = "alone"
 """The scenario of a study without scenarios."""
 
@@ -32,7 +32,7 @@ class Changes:
         blocks: The exact number of blocks to run.
         values: ``KEY=VALUE`` each: a dotted path into the study, and YAML.
         cpus: The CPUs for machines, overriding the study and the hosts file; empty to keep theirs.
-        housekeeping: The CPUs for everything else, likewise.
+        housekeeping: The CPUs for everything else, overriding them as well; empty to keep theirs.
     """
 
     host: str = ""
@@ -239,7 +239,7 @@ def _unreachable(here: Any, path: Path) -> str:
 
 
 def _unnamed(data: Mapping[str, Any], here: Mapping[str, Any], path: Path) -> str:
-    """Return the message for a change to an unknown arm, scenario or workload, or nothing."""
+    """Return the message for a change to an unknown arm, scenario or workload, or empty text."""
     if len(path) != 2 or path[0] not in SECTIONS or path[1] in here:
         return ""
     if path == ("scenarios", ALONE) and not data.get("scenarios"):

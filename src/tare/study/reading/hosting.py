@@ -19,7 +19,7 @@ LEAST_LAB_MEMORY = 1 << 30
 MOST_LAB_CPUS = 64
 
 BOOT_KEY = r"^[a-z0-9]{1,30}(-[a-z0-9]{1,30})?$"
-"""The word of a hypervisor, optionally followed by a dash and its scheduler."""
+"""The form of a key: a hypervisor, optionally followed by a dash and its scheduler."""
 Kind = Literal["local", "ssh", "lab"]
 ALWAYS = ("local", "lab")
 """The names of hosts that always exist: this computer, and an emulated one."""

@@ -62,7 +62,7 @@ def load_hosts(named: Path | None = None) -> KnownHosts:
 
     Raises:
         InputError: It cannot be read, or something in it is wrong; the message has one line per
-            problem: file, line, column, key, and what to write instead.
+            problem: file, line, column, key, and the correction.
     """
     path = named or hosts_path()
     try:

@@ -41,8 +41,7 @@ def load_study(
 
     Raises:
         InputError: It cannot be read, or something in it or in the changes is wrong; the message
-            has one line per problem: file, line and column, or option; key, and what to write
-            instead.
+            has one line per problem: file, line and column, or option; key; and the correction.
     """
     try:
         content = path.read_bytes()
@@ -136,7 +135,7 @@ def wrong_in_study(path: FilePath, found: Iterable[tuple[Path, str]], hint: str 
     Args:
         path: The study's file.
         found: The keys of each problem, and its message.
-        hint: What to do.
+        hint: Advice for all of them.
     """
     try:
         document = parse(path.read_bytes(), str(path))

@@ -57,12 +57,12 @@ def arms_of(
     build: Build,
     findings: StudyErrors,
 ) -> Made:
-    """Return the arms of all matrices; two matrices share an arm for the same change.
+    """Return the arms of all matrices; equal changes in two matrices share one arm.
 
     Args:
         matrices: The matrices by name.
         written: The plain data of the study's arms.
-        arms: The study's arms, None where one has errors.
+        arms: The study's arms by name; None for those with errors.
         build: Types an arm.
         findings: Collects the errors.
     """

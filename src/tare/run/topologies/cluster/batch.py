@@ -103,7 +103,7 @@ async def clustered(
         logs = await _keep(cluster, context, LEAVING_S if leaving else cluster.patience(LOGS_S))
         ended = cluster.lost.result() if cluster.lost.done() else ""
         with suppress(TimeoutError):
-            # What is not stopped by then ends with its machine, or is in the ledger.
+            # Daemons that are still running then end with their machine, or are in the ledger.
             async with asyncio.timeout(LEAVING_S if leaving else None):
                 await cluster.stop()
         context.log.append(

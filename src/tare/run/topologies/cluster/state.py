@@ -26,7 +26,7 @@ def objects_in(text: str) -> Iterator[Mapping[str, Any]]:
 
 
 def missing_part(answers: str, slaves: int) -> str:
-    """Return what a cluster still lacks before it is ready; empty: nothing.
+    """Return the part that a cluster still lacks before it is ready; empty if it is ready.
 
     Args:
         answers: The NameNode's JMX (``NameNodeInfo``), the ResourceManager's metrics and the
