@@ -1,1 +1,1 @@
-"""The page and what all of its sections share: data, tables, links, words, templates."""
+"""The page and the parts its sections share: data, tables, links, words, templates."""

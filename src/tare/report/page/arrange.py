@@ -16,9 +16,9 @@ Rank = tuple[Any, ...]
 def arrange(comparison: Comparison) -> Comparison:
     """Return ``comparison`` with effects and summaries in the study's order.
 
-    Scenarios and workloads come as the study names them, sets of parameters by their values,
-    metrics as the workload reports them, arms as the study names them with the baseline first.
-    Events come in the random order of the blocks, which means nothing to a reader.
+    Scenarios, workloads and arms follow the study, with the baseline first. Sets of parameters are
+    ordered by their values, and metrics as the workload reports them. Recorded events are in the
+    random order of the blocks, which is of no use to a reader.
     """
     keys = dict.fromkeys(
         key
@@ -85,7 +85,10 @@ def _ranks(comparison: Comparison, keys: Iterable[Key]) -> dict[Key, int]:
 
 
 def _places(comparison: Comparison, what: str) -> dict[str, int]:
-    """Return the place of each name in the studies' mapping ``what``, labels and what they mean."""
+    """Return the position of each name in the studies' mapping ``what``.
+
+    A label and the workload that it stands for both get a position.
+    """
     places: dict[str, int] = {}
     for run in comparison.runs:
         named = run.study.get(what)
@@ -102,7 +105,7 @@ def _natural(parameters: str) -> Rank:
 
 
 def _number_or_text(value: object) -> Rank:
-    """Return a rank in which numbers come in order of size, also within texts."""
+    """Return a sort key that orders numbers by size, also inside texts."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return (0, float(value))
     pieces = re.split(r"(\d+)", str(value))

@@ -32,15 +32,15 @@ PAGE = "report.html"
 
 @dataclass(frozen=True)
 class Page:
-    """What the template of the page gets.
+    """The data for the page's template.
 
     Args:
-        title: Its title.
+        title: The page's title.
         subtitle: The start of the runs, their blocks and their names.
         warnings: What makes the answer less certain, the most important first.
-        sections: Its sections in order.
-        answers: What sections say at the top, each with the section's name.
-        explorer: What the script chooses from, as JSON; empty without any effect.
+        sections: The sections in order.
+        answers: The sentences of sections for the top of the page, each with the section's name.
+        explorer: The data for the script of the explorer, as JSON; empty without any effect.
         files: All files of tables next to the page.
         footer: Tare's version and the duration of the measurement.
     """
@@ -64,22 +64,22 @@ def build_report(
 ) -> Path:
     """Write the report of ``runs`` into the folder ``out``.
 
-    ``out`` gets ``report.html`` (one self-contained page), ``figures/`` (each figure as SVG,
-    and as what else is asked for) and ``tables/`` (each table as CSV and LaTeX). What an earlier
-    report left there under the same names is replaced.
+    ``out`` gets ``report.html`` (one self-contained page), ``figures/`` (each figure as SVG and in
+    the other ``formats``) and ``tables/`` (each table as CSV and LaTeX). Files of an earlier report
+    with the same names are replaced.
 
     Args:
         runs: The runs, as the comparison combined them.
-        comparison: Their comparison.
+        comparison: The comparison of the runs.
         out: The folder; made if missing.
         references: Published values to show next to the runs' own; they enter no estimate.
-        formats: What each figure is drawn as in addition to SVG: ``png``, ``pdf``.
+        formats: The formats of each figure in addition to SVG: ``png``, ``pdf``.
 
     Returns:
         The page's path.
 
     Raises:
-        InputError: ``out`` cannot be written, or what draws a format is not installed.
+        InputError: ``out`` cannot be written, or software that draws a format is not installed.
     """
     require_converter(formats)
     try:

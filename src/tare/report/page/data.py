@@ -58,13 +58,13 @@ class ReportData:
 
     @cached_property
     def looks(self) -> dict[str, ArmStyle]:
-        """How each arm is drawn."""
+        """The style in which figures draw each arm."""
         arms = dict.fromkeys([*self.comparison.arms, *(a for run in self.runs for a in run.arms)])
         return looks(list(arms), self.comparison.baseline)
 
     @cached_property
     def links(self) -> Links:
-        """What marks of figures link to."""
+        """The targets of links from marks in figures."""
         return Links(self.comparison)
 
     @cached_property
@@ -90,7 +90,7 @@ class ReportData:
             found[part] = name
         return found
 
-    # The analyses below take long to load: a table on a terminal needs none, few runs need all.
+    # The analyses below take long to load, and are often not needed: a terminal table uses none.
 
     @cached_property
     def series(self) -> Pooled:
@@ -119,7 +119,7 @@ class ReportData:
 
     @cached_property
     def phases(self) -> tuple[PhaseEffect, ...]:
-        """What each phase of the neighbours did to response times, in the order of the arms."""
+        """The effects of the neighbours' phases on response times, in the order of the arms."""
         if not self.timelines:
             return ()
         from tare.analysis.topics.response_times import phase_effects
@@ -134,7 +134,7 @@ class ReportData:
 
     @cached_property
     def proxied(self) -> tuple[Throughput, ...]:
-        """What each arm let through a load balancer, by size."""
+        """The throughput of each arm through a load balancer, by size."""
         if PROXY not in self.recorded:
             return ()
         from tare.analysis.topics.load_balancer import throughputs

@@ -1,4 +1,4 @@
-"""What the marks of figures link to: an effect, or one block of it and its cells."""
+"""The targets of links from marks in figures: an effect, or one block of it and its cells."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ AT = "@"
 
 
 def links_of(effects: Sequence[Effect], summaries: Sequence[ArmSummary]) -> dict[str, str]:
-    """Return by arm the effect in which its blocks, cells and logs are listed.
+    """Return by arm the name of an effect that lists the arm's blocks, cells and logs.
 
-    Those of the baseline are listed with the effects of every arm.
+    Every effect lists the baseline's too, so the baseline gets the first one.
     """
     found = {effect.arm: anchor_of(effect.key, effect.arm) for effect in reversed(effects)}
     first = next(iter(reversed(found.values())), "")
@@ -29,35 +29,35 @@ def block_target(effect: str, run: int, block: int) -> str:
 
     Args:
         effect: The effect's name in links.
-        run: The run's place among those of the page.
-        block: The block's number in it.
+        run: The index of the run among those of the page.
+        block: The block's number in the run.
     """
     return f"{effect}{AT}{run}.{block}" if effect else ""
 
 
 class OfCell(Protocol):
-    """A cell, as far as it names its part."""
+    """The attributes of a cell that identify its part."""
 
     @property
     def scenario(self) -> str:
-        """Its scenario."""
+        """The cell's scenario."""
 
     @property
     def workload(self) -> str:
-        """Its workload."""
+        """The cell's workload."""
 
     @property
     def parameters(self) -> str:
-        """Its parameters as canonical JSON."""
+        """The cell's parameters as canonical JSON."""
 
 
 def part_of(cell: OfCell) -> Part:
-    """Return the part that a cell of the machine that is measured belongs to."""
+    """Return the part that a cell of the subject (the measured machine) belongs to."""
     return Part(cell.scenario, cell.workload, cell.parameters, SUBJECT)
 
 
 class Links:
-    """Find what the mark of any cell of a comparison links to.
+    """Find the link target for any cell of a comparison.
 
     Args:
         comparison: The comparison, whose effects are on the page.
@@ -69,7 +69,7 @@ class Links:
         self._first: dict[Part, str] = {}
         self._own: dict[tuple[Key, str], str] = {}
         self._any: dict[Key, str] = {}
-        # The headline effects first: they have their blocks on the page however many there are.
+        # Headline effects come first: the page always lists their blocks.
         for effect in sorted(comparison.effects, key=lambda effect: not effect.headline):
             part, name = Part.of(effect.key), anchor_of(effect.key, effect.arm)
             self._arms.setdefault((part, effect.arm), name)
@@ -78,7 +78,7 @@ class Links:
             self._any.setdefault(effect.key, name)
 
     def effect(self, key: Key, arm: str) -> str:
-        """Return an arm's effect of one metric; if there is none, the result of `part`.
+        """Return the link name of an arm's effect on a metric; without one, the result of `part`.
 
         The baseline's values are listed with the effects of every arm.
         """
@@ -86,21 +86,21 @@ class Links:
         return own or self.part(Part.of(key), arm)
 
     def part(self, part: Part, arm: str) -> str:
-        """Return the first effect that lists the blocks of an arm; empty if there is none."""
+        """Return the name of the first effect that lists an arm's blocks; empty without one."""
         return self._arms.get((part, arm), self._first.get(part, ""))
 
     def cell(self, part: Part, arm: str, run: str, block: int) -> str:
-        """Return what links to one cell of an arm; empty if no effect lists it."""
+        """Return the link target of one cell of an arm; empty if no effect lists it."""
         return block_target(self.part(part, arm), self._runs.get(run, 0), block)
 
 
 def anchor_of(key: Key, arm: str, baseline: str = "") -> str:
-    """Return an effect's name in links: only letters and digits, whatever its parts contain.
+    """Return an effect's name in links, which contains only letters and digits.
 
     Args:
-        key: What was measured.
+        key: The metric, its workload, parameters and scenario.
         arm: The arm.
-        baseline: What it is compared with; empty for the comparison's baseline.
+        baseline: The arm to compare with; empty for the comparison's baseline.
     """
     text = "\0".join((*key, arm, baseline))
     return f"e{hashlib.blake2b(text.encode('utf-8', 'replace'), digest_size=6).hexdigest()}"

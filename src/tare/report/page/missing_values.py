@@ -1,4 +1,4 @@
-"""Which headline metrics have no value in some blocks, and why."""
+"""Find headline metrics that have no value in some blocks, and the reasons."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IN_WORDS: Mapping[Why, str] = {
     "not measured": "not measured there",
 }
 MOST_NAMED = 2
-"""Metrics that are named; the others are counted."""
+"""The number of metrics that are named. Any others are counted."""
 
 Block = tuple[str, int]
 """The identity of a run, and the number of a block in it."""
@@ -81,8 +81,8 @@ def gaps_of(comparison: Comparison) -> Gaps:
 
 
 def _why(statuses: Collection[str]) -> Why:
-    """Return why a block has no value of a metric although its cells ended so."""
-    # A cell that counts has every metric that its workload could calculate.
+    """Return why a block has no value of a metric, given the statuses of its cells."""
+    # A cell with status "ok" has every metric that its workload could calculate.
     if "ok" in statuses:
         return "left out"
     if "failed" in statuses:
@@ -97,9 +97,9 @@ def gaps_in_words(gaps: Sequence[Gap], ran: int, where: str = "", *, brief: bool
 
     Args:
         gaps: The gaps.
-        ran: The blocks that have any value.
-        where: Which of several runs this is.
-        brief: Whether the reason is one or two words.
+        ran: The number of blocks that have any value.
+        where: The name of the run, if there are several.
+        brief: Whether the reason is shortened to one or two words.
     """
     if not gaps:
         return ""
@@ -115,8 +115,8 @@ def left_out_in_words(gaps: Sequence[Gap], ran: int) -> str:
     """Return for each arm and metric in how many blocks the workload left it out.
 
     Args:
-        gaps: The gaps; those with another reason are not named.
-        ran: The blocks that have any value.
+        gaps: The gaps. Those with another reason are ignored.
+        ran: The number of blocks that have any value.
     """
     blocks: dict[tuple[str, str], set[Block]] = {}
     for gap in gaps:

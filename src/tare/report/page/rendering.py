@@ -1,4 +1,4 @@
-"""Fill templates: one page that needs nothing else, whose scripts alone may run in it."""
+"""Fill templates: a self-contained page in which only Tare's own scripts may run."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from tare.report.page.words import EMULATED, QUANTITY
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
 SCRIPTS = ("page.js", "near.js", "explorer.js")
-"""The scripts of a page that has effects to choose from; of one without any the first alone."""
+"""The scripts of a page with effects to choose from. Without effects it has only the first."""
 
 
 def fill_template(
     template: str, page: object, scripts: Sequence[str], folders: Sequence[Path] = ()
 ) -> str:
-    """Return a page as HTML; all outside text is escaped on the way.
+    """Return a page as HTML, with all outside text escaped.
 
     Args:
-        template: Its name in the folder of templates.
-        page: What it shows.
-        scripts: Names of the scripts in it, which its policy lets run; no others do.
+        template: The template's name in the folder of templates.
+        page: The data that the template shows.
+        scripts: Names of the page's scripts. Its security policy allows these and no others.
         folders: Additional folders of templates.
     """
     environment = Environment(
@@ -58,7 +58,7 @@ def fill_template(
 
 
 def _allowed(script: str) -> str:
-    """Return what the page's policy calls a script, so that no other one runs."""
+    """Return the hash by which the page's security policy allows a script."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return f"'sha256-{digest}'"
 

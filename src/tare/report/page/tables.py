@@ -22,14 +22,14 @@ Raw = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """One column over rows of a kind.
+    """One column of a table.
 
     Args:
-        key: Its name in CSV files.
+        key: The column's name in CSV files.
         raw: The value for CSV, in SI units and full precision.
-        title: Its heading where people read it; empty: only in CSV.
-        text: The value as people read it; None: ``raw`` as text.
-        numeric: Set flush right.
+        title: The heading on the page; empty: the column is only in CSV.
+        text: The value as text for readers; None: ``raw`` as text.
+        numeric: Whether the values are aligned right.
     """
 
     key: str
@@ -47,7 +47,7 @@ class Column(Generic[Row]):
 
 
 class Cell(NamedTuple):
-    """One value as shown: its text, whether it is flush right, and a word for its looks."""
+    """One value as shown: its text, whether it is aligned right, and its style."""
 
     text: str
     numeric: bool = False
@@ -67,15 +67,15 @@ class ShownTable:
 
 @dataclass(frozen=True)
 class Table(Generic[Row]):
-    """Columns and rows, with a name (of its files) and a caption.
+    """Columns and rows, with a name for the files and a caption.
 
     Args:
-        name: File stem.
-        caption: What it shows.
-        columns: Its columns in order.
-        rows: Its rows in order.
-        tone: A word for the looks of a row on the page, such as ``emulated``.
-        anchor: What a row is called in links; empty: it has no name.
+        name: The files' name without its suffix.
+        caption: The caption.
+        columns: The columns in order.
+        rows: The rows in order.
+        tone: Returns the style of a row on the page, such as ``emulated``.
+        anchor: Returns a row's name in links; empty: links cannot lead to it.
     """
 
     name: str
@@ -86,19 +86,19 @@ class Table(Generic[Row]):
     anchor: Callable[[Row], str] = lambda _: ""
 
     def texts_of(self, row: Row) -> dict[str, str]:
-        """Return what people read of a row, by the columns' keys."""
+        """Return the texts of a row as shown, by the columns' keys."""
         texts = self._read(row)
         return {column.key: text for column, text in zip(self._titled, texts, strict=True)}
 
     def shown(
         self, hide: Iterable[str] = (), rows: Sequence[Row] | None = None, *, named: bool = False
     ) -> ShownTable:
-        """Return it for the page, without the columns of the keys in ``hide``.
+        """Return the table for the page, without the columns whose keys are in ``hide``.
 
         Args:
-            hide: Keys of columns left out.
-            rows: Only these rows; all when None.
-            named: Whether links may lead to its rows: in one table of a page only.
+            hide: Keys of columns to leave out.
+            rows: The rows to show; None: all.
+            named: Whether links may lead to the rows. Only one table of a page may set this.
         """
         hidden = frozenset(hide)
         columns = [(n, c) for n, c in enumerate(self._titled) if c.key not in hidden]
@@ -115,7 +115,7 @@ class Table(Generic[Row]):
         )
 
     def unvaried(self, *keys: str) -> tuple[str, ...]:
-        """Return those of some columns' keys that have the same value in every row."""
+        """Return those of the given keys whose columns have the same value in every row."""
         asked = [column for column in self.columns if column.key in keys]
         return tuple(c.key for c in asked if len({c.raw(row) for row in self.rows}) == 1)
 
@@ -125,7 +125,7 @@ class Table(Generic[Row]):
 
     @cached_property
     def _texts(self) -> dict[int, tuple[str, ...]]:
-        """What people read of each row, by its identity: the page and the files show the same."""
+        """The texts of each row, by the row's ``id()``, so that page and files agree."""
         return {id(row): tuple([c.shown(row) for c in self._titled]) for row in self.rows}
 
     def _read(self, row: Row) -> tuple[str, ...]:
@@ -133,7 +133,7 @@ class Table(Generic[Row]):
         return tuple(c.shown(row) for c in self._titled) if texts is None else texts
 
     def csv(self) -> str:
-        """Return it as CSV: a header line, ``.`` as decimal point, empty for what is missing.
+        """Return the table as CSV: a header line, decimal point ``.``, empty for missing values.
 
         Text that a spreadsheet would take for a formula gets an apostrophe in front.
         """
@@ -147,7 +147,7 @@ class Table(Generic[Row]):
         return out.getvalue()
 
     def latex(self) -> str:
-        r"""Return it as a LaTeX ``table`` with booktabs rules, for ``\input``."""
+        r"""Return the table as a LaTeX ``table`` with booktabs rules, for ``\input``."""
         layout = "".join("r" if c.numeric else "l" for c in self._titled)
         lines = [
             "% \\usepackage{booktabs} in the preamble; text is UTF-8.",
@@ -175,13 +175,13 @@ def interval_columns(
 ) -> tuple[Column[Row], ...]:
     """Return columns for a ratio's interval: its ends and method in files, one cell on the page.
 
-    A few blocks that happen to be alike have a narrow interval. Like a verdict, an interval is
+    If few blocks happen to be alike, their interval is too narrow. Like a verdict, an interval is
     therefore shown only if there are enough blocks to reach p < 0.05.
 
     Args:
-        interval: A row's interval; None if it has none.
-        blocks: The number of blocks behind it.
-        better: The direction that is an improvement in a row: the page shows the interval of a
+        interval: Returns a row's interval; None if it has none.
+        blocks: Returns the number of blocks behind the interval.
+        better: Returns the direction that is an improvement. The page shows the interval of a
             cost.
         prefix: The prefix of the columns' names in files, for a table with several intervals.
     """
@@ -246,10 +246,10 @@ _LATEX = str.maketrans(
 
 @lru_cache(maxsize=4096)
 def latex_text(text: str) -> str:
-    """Return ``text`` so that LaTeX prints it letter by letter."""
+    """Return ``text`` escaped so that LaTeX prints it literally."""
     return legible(text).translate(_LATEX)
 
 
 def _latex_row(cells: Iterable[str]) -> str:
-    # A row that begins with "[" would be read as the optional argument of the line break before.
+    # A row that begins with "[" would be read as the optional argument of the previous line break.
     return "{}" + " & ".join(latex_text(cell) for cell in cells) + " \\\\"

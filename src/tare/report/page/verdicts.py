@@ -51,18 +51,18 @@ HIDDEN: Mapping[FlagKind, str] = {
     "together": "dependence between blocks",
     "seldom": "events that few boots have",
 }
-"""Flags that show what means hide, with what each shows."""
+"""Flags that reveal facts the means hide, each with the fact it reveals."""
 
 OF_ARM = ("together",)
-"""Flags of all metrics of an arm at once."""
+"""Flags that concern all metrics of an arm at once."""
 
 MOST_HIDDEN = 2
 
 NAME = 40
-"""Characters of an arm's name in sentences."""
+"""The most characters of an arm's name in sentences."""
 
 MOST_WORDS = 80
-"""Words of an answer, with its heading; with more, sentences become shorter."""
+"""The most words of an answer with its heading. If it is longer, sentences are shortened."""
 
 LABELS: Mapping[ResourceName, str] = {
     "cpu": "CPU",
@@ -80,7 +80,7 @@ NO_BREAK = "\u00a0"
 """A space at which lines do not break."""
 
 WIDEST = 64.0
-"""The largest factor on the axis of the bars."""
+"""The largest cost factor on the axis of the bars."""
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,10 @@ class ArmLine:
 
 
 def lead(comparison: Comparison) -> str:
-    """Return what the answers are relative to; empty if nothing was compared.
+    """Return a heading that names the baseline and the blocks; empty if nothing was compared.
 
-    A mean over few boots shows nothing of boots that are rarely slow, so it is of typical ones.
+    A mean over few boots does not show boots that are rarely slow. The heading therefore speaks of
+    typical boots.
     """
     if not any(verdict.arm != comparison.baseline for verdict in comparison.arm_verdicts):
         return ""
@@ -166,7 +167,7 @@ def answer_lines(
     lines = wrapped(f"{heading}:", width)
     for number, sentence in enumerate(sentences):
         own, rest = wrapped(sentence, width), len(sentences) - number
-        # The last line is kept for the arms that find no room.
+        # The last line is kept for the arms that do not fit.
         if most is not None and len(lines) + len(own) > most - (rest > 1):
             return [*lines, f"{counted(rest, 'more arm' if number else 'arm')}: see the report."]
         lines += own
@@ -226,7 +227,7 @@ def absent_lines(comparison: Comparison) -> tuple[ArmLine, ...]:
 
 
 def arm_sentences(comparison: Comparison) -> dict[str, str]:
-    """Return what each arm costs, by arm; shorter where all of it would be too much to read."""
+    """Return by arm the sentence on its costs; brief if all exceed `MOST_WORDS` together."""
     verdicts = [v for v in comparison.arm_verdicts if v.arm != comparison.baseline]
     costs: dict[str, list[ResourceCost]] = {}
     for cost in comparison.resources:
@@ -260,7 +261,7 @@ def _sentence(
     sentences = resource_sentences(costs, lacking, brief=brief)
     slow = [cost for cost in costs if cost.interval is not None and _has_slow_boots(cost)]
     if slow and (brief or comparison.trimmed):
-        # Trimmed means leave such boots out.
+        # Trimmed means leave slow boots out.
         sentences.append(f"Slow boots: {names_in_words(slow)}.")
     elif slow:
         figures, include = ("figure", "includes") if len(slow) == 1 else ("figures", "include")
@@ -278,7 +279,7 @@ def _has_slow_boots(cost: ResourceCost) -> bool:
 
 
 def _own_gaps(cost: ResourceCost, gaps: Gaps) -> list[Gap]:
-    """Return the gaps of the metrics in a mean."""
+    """Return the gaps of the metrics that a cost is the mean of."""
     ratios = [effect for effect in cost.effects if effect.scale == "ratio"]
     return [gap for effect in ratios for gap in gaps.get((effect.arm, effect.key), ())]
 
@@ -289,12 +290,12 @@ def resource_sentences(
     *,
     brief: bool = False,
 ) -> list[str]:
-    """Return what the costs of one arm show, in sentences.
+    """Return sentences on the costs of one arm.
 
     Args:
-        costs: Its costs by resource.
+        costs: The arm's costs by resource.
         lacking: Why a resource has fewer blocks than ran.
-        brief: Whether numbers that the bars show are left out.
+        brief: Whether to leave out numbers that the bars show.
     """
     few = [cost for cost in costs if cost.finding == "preliminary"]
     enough = [cost for cost in costs if cost.finding != "preliminary"]
@@ -322,7 +323,7 @@ def resource_sentences(
 
 
 def _clauses(costs: Sequence[ResourceCost], brief: bool) -> str:
-    """Return what some costs show, one clause for each kind of finding."""
+    """Return clauses on these costs, one for each kind of finding."""
     of: dict[str, list[ResourceCost]] = {}
     for cost in costs:
         of.setdefault(cost.finding, []).append(cost)
@@ -359,7 +360,7 @@ def _slower(costs: Sequence[ResourceCost], brief: bool) -> str:
 
 
 def _advice(costs: Sequence[ResourceCost]) -> list[str]:
-    """Return how many more blocks decide what is undecided, if blocks can do that."""
+    """Return a clause with the number of further blocks likely to decide; empty if none would."""
     known = [(cost, more) for cost in costs if (more := cost.blocks_to_decide) is not None]
     if not known:
         return []
@@ -373,7 +374,7 @@ def _advice(costs: Sequence[ResourceCost]) -> list[str]:
 
 
 def _without_ratio(cost: ResourceCost) -> str:
-    """Return what is known of metrics that can be 0, which have differences and no ratio."""
+    """Return a clause on metrics that can be 0, which have differences and no ratio."""
     name = label_of(cost)
     for word in ("worse", "better"):
         found = [effect for effect in cost.effects if effect.verdict == word]
@@ -425,12 +426,12 @@ def bound(share: float) -> str:
     if not 0 < share < math.inf:
         return percent(share)
     scale = 10.0 ** (1 - math.floor(math.log10(100 * share)))
-    # What rounds to two digits already, such as a margin of 2 %, stays.
+    # A share that already has at most two digits, such as a margin of 2 %, stays unchanged.
     return percent(math.ceil(100 * share * scale - 1e-9) / scale / 100)
 
 
 def size_in_words(cost: float) -> str:
-    """Return a cost as a difference in per cent up to twice, as a factor beyond."""
+    """Return a cost as a difference in per cent up to twice, and as a factor above that."""
     if not 0.5 < cost < 2:
         return _factor(cost)
     sign = "+" if cost >= 1 else "−"
@@ -465,7 +466,7 @@ class CostAxis:
         self.high = math.log(min(WIDEST, max([1.25, *usable])))
 
     def at(self, cost: float) -> float:
-        """Return where a cost is, from 0 to 100."""
+        """Return the place of a cost on the axis, from 0 to 100."""
         log = math.log(cost) if 0 < cost < math.inf else (self.low if cost <= 0 else self.high)
         return round(100 * min(1.0, max(0.0, (log - self.low) / (self.high - self.low))), 1)
 
@@ -501,7 +502,7 @@ class CostAxis:
 
 
 def _why_no_values(run: RunData, platform: PlatformResult) -> str:
-    """Return why an arm has no values; that it can be used here is not a reason."""
+    """Return why an arm has no values. That its platform is usable here is not a reason."""
     if not platform.usable:
         return why_it_did_not_run((run,), platform.arm, to_do=True)
     lost, why = _lost(run, platform.arm)
@@ -512,7 +513,7 @@ def _why_no_values(run: RunData, platform: PlatformResult) -> str:
 
 
 def failure_notes(comparison: Comparison) -> tuple[str, ...]:
-    """Return a sentence on each arm whose cells failed; of those without values, too."""
+    """Return a sentence on each arm whose cells failed, including arms without values."""
     found = {
         rate.arm: f"{legible(marked(rate.arm, rate.emulated))}: {_failures(rate)}."
         for rate in comparison.failures
@@ -528,13 +529,13 @@ def failure_notes(comparison: Comparison) -> tuple[str, ...]:
 
 
 def _lost(run: RunData, arm: str) -> tuple[int, str]:
-    """Return how many cells of an arm do not count, and why the first of them does not."""
+    """Return how many cells of an arm do not count, and the reason of the first of them."""
     reasons = [cell.reason for cell in run.cells if cell.arm == arm and cell.status != "ok"]
     return len(reasons), short(legible(reasons[0]), 100).rstrip(".") if reasons else ""
 
 
 def finding_notes(comparison: Comparison) -> tuple[str, ...]:
-    """Return a sentence for each arm on what its means hide: slow boots, and order in time."""
+    """Return a sentence for each arm on facts its means hide: slow boots, and order in time."""
     emulated = {effect.arm: effect.emulated for effect in comparison.headlines}
     of_arms: dict[str, list[Effect]] = {}
     for effect in comparison.headlines:
@@ -558,7 +559,7 @@ def hidden_kinds(comparison: Comparison) -> dict[str, tuple[str, ...]]:
 
 
 def _hidden(comparison: Comparison, effects: Sequence[Effect]) -> list[str]:
-    """Return what the means of an arm's headline metrics hide, the first few findings.
+    """Return the first facts that the means of an arm's headline metrics hide.
 
     Args:
         comparison: The comparison.
@@ -577,14 +578,14 @@ def _hidden(comparison: Comparison, effects: Sequence[Effect]) -> list[str]:
 
 
 def _metric_and_work(comparison: Comparison, effect: Effect) -> str:
-    """Return the metric and the work of an effect."""
+    """Return the name of an effect's metric together with its workload."""
     parts = (Part.of(summary.key) for summary in comparison.summaries)
     names = Names(parts, comparison.shown_as, short=True)
     return names.metric(Part.of(effect.key), effect.key.metric)
 
 
 def _failures(rate: FailureRate) -> str:
-    """Return how often an arm's cells failed, with the interval of the share of its boots.
+    """Return how many of an arm's cells failed, with the interval of the share of its boots.
 
     Cells of one boot may fail together, so an interval of the share of cells would be too narrow.
     """

@@ -1,4 +1,4 @@
-"""The warnings of a page: a line each, what to do, ordered by how much they change the answer."""
+"""The warnings of a page, one line each with an action, the most important first."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tare.report.page.verdicts import answer_lines, finding_notes, hidden_kinds,
 from tare.report.page.words import EMULATED, joined, metric_of, short
 
 LINE = 120
-"""Characters of a warning's line."""
+"""The most characters of a warning's line."""
 
 MOST_NAMED = 3
 
 UNFIT = "The host was not fit for measuring"
 
 LEAST_ANSWER = 4
-"""Lines that warnings leave to an answer."""
+"""The least number of lines that warnings leave to an answer."""
 
 _CLAUSE_END = re.compile(r"[:;.] ")
 
@@ -46,11 +46,11 @@ ACTIONS = (
         "To compare several arms at once, use “Ranking: which one should I take?”.",
     ),
 )
-"""What to do about a note, by how it begins."""
+"""The action for a note, by the pattern with which the note begins."""
 
 
 class Warned(NamedTuple):
-    """One warning: its line, all of it, what to do, and whether it makes the answer worthless."""
+    """One warning: its line, full text and action, and whether it makes the answer worthless."""
 
     line: str
     text: str
@@ -63,7 +63,7 @@ def warnings_of(comparison: Comparison, problems: Sequence[str] = ()) -> tuple[W
 
     Args:
         comparison: The comparison.
-        problems: What else is wrong with the page, such as sections that were left out.
+        problems: Other problems of the page, such as sections that were left out.
     """
     found = [*_certain(comparison), *_other_warnings(comparison, problems)]
     unique = {warned.text: warned for warned in reversed(found)}
@@ -74,7 +74,7 @@ def warnings_of(comparison: Comparison, problems: Sequence[str] = ()) -> tuple[W
 
 
 def _one_line(text: str) -> str:
-    """Return as many whole clauses of a text as fit on a line; cut if not one does."""
+    """Return the whole clauses of a text that fit on a line; if none fits, cut the first."""
     if len(text) <= LINE:
         return legible(text)
     ends = [match.start() for match in _CLAUSE_END.finditer(text) if match.start() < LINE]
@@ -82,7 +82,7 @@ def _one_line(text: str) -> str:
 
 
 def ending_lines(comparison: Comparison, most: int, width: int | None = None) -> list[str]:
-    """Return the answer that a run ends with, after what makes it worthless or doubtful.
+    """Return the answer at the end of a run, after warnings that make it doubtful.
 
     Args:
         comparison: The comparison.
@@ -194,7 +194,7 @@ def _left_out(comparison: Comparison) -> Iterator[Warned]:
 
 
 def _kind(runs: Sequence[RunData], name: str) -> str:
-    """Return which workload a study's entry runs."""
+    """Return the name of the workload that a study's entry runs."""
     entries = [(run.study.get("workloads") or {}).get(name) or {} for run in runs]
     return next((str(entry["workload"]) for entry in entries if "workload" in entry), name)
 
@@ -212,7 +212,7 @@ def _other_warnings(comparison: Comparison, problems: Iterable[str]) -> Iterator
 
 
 def _action(text: str) -> str:
-    """Return what to do about a note; empty if it only states a fact."""
+    """Return the action for a note; empty if the note only states a fact."""
     return next((action for begin, action in ACTIONS if re.match(begin, text)), "")
 
 

@@ -27,7 +27,7 @@ EMULATED = "emulated"
 NONE = "–"
 
 QUANTITY = re.compile(r"[±+−-]?\d[\d.,]* (?:%|[nµm]?s|min|h|[kMGT]?i?B)(?:/s)?(?!\w)")
-"""A number with its unit, which belong on one line."""
+"""A number with its unit. Lines never break inside it."""
 
 
 class Part(NamedTuple):
@@ -49,8 +49,8 @@ class Names:
 
     Args:
         parts: All parts that are named.
-        shown_as: Names of workloads that did not measure what their own name means.
-        short: Whether these names are without the sizes that explain them, as in figures.
+        shown_as: Names for workloads whose own name does not describe what they measured.
+        short: Whether to use the short form of these names, without sizes, as figures do.
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class Names:
         alike = list(self._known.values()).count(name)
         while alike and f"{name} no. {alike + 1}" in self._known.values():
             alike += 1
-        # What differs only in what its mappings hold, such as the metrics of a command.
+        # Some parts differ only inside their mappings, such as the metrics of a command.
         return f"{name} no. {alike + 1}" if alike else name
 
     def _called(self, part: Part) -> str:
-        """Return the workload's name: that of what it measured, if its own name means another."""
+        """Return the workload's name, or the name in ``shown_as`` if there is one."""
         named = self._shown_as.get((part.scenario, part.workload, part.parameters))
         if named is None:
             return part.workload
@@ -117,7 +117,7 @@ def parameters_of(text: str) -> Mapping[str, object]:
 
 
 def parameter_text(parameters: Mapping[str, object]) -> str:
-    """Return parameters for reading; those that hold keys of their own are in the study alone."""
+    """Return parameters for reading. Those that are mappings are left out; the study has them."""
     return parameter_words({k: v for k, v in parameters.items() if not isinstance(v, dict)})
 
 
@@ -204,7 +204,7 @@ def cost(effect: Effect) -> float | None:
 
 
 def cost_interval(effect: Effect) -> tuple[float, float] | None:
-    """Return the ends of the effect's interval as such factors."""
+    """Return the ends of the effect's interval as factors; None without an interval."""
     ends = effect.overhead_interval
     return None if ends is None else (1 + ends[0], 1 + ends[1])
 
@@ -222,7 +222,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def marked(arm: str, emulated: bool) -> str:
-    """Return the arm's name with the mark of emulation where it belongs."""
+    """Return the arm's name, followed by the mark of emulation if it is emulated."""
     return f"{legible(arm)} ({EMULATED})" if emulated else legible(arm)
 
 
