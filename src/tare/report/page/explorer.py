@@ -1,7 +1,7 @@
-"""What the page's script chooses from: effects against any baseline, their blocks and origins.
+"""The data for the page's script: effects against any baseline, their blocks and origins.
 
-Every verdict here is the analysis' own, and every text as the tables show it: the script only
-chooses, sorts and shows. Without it the page shows the same in tables.
+Every verdict here is from the analysis, and every text is the same as in the tables: the script
+only chooses, sorts and shows. Without the script, the page shows the same in tables.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
     from tare.analysis.topics.monitoring import Monitor
 
 MOST_VALUES = 20_000
-"""With more values than these only those of headline metrics are listed block by block."""
+"""With more values than this, only those of headline metrics are listed block by block."""
 
 MOST_DIFFERENCES = 12
-"""Differences of an arm's environment that are listed with an effect; the page lists all."""
+"""The most differences of an arm's environment listed with an effect; the page lists all."""
 
 MOST_COUNTED = 3_000
 """With more cells with counters than this, the page has only the table of means."""
 
 MOST_ENDS, LAST = 40, 12
-"""Machines whose consoles are in the page, and the last lines of each."""
+"""The most machines whose consoles are in the page, and the number of last lines of each."""
 
 SHOWN = ("what", "metric", "estimate", "low", "verdict", "not_excluded", "adjusted_p")
-"""What of each effect is shown, as the tables show it."""
+"""The columns of the tables that are shown of each effect."""
 
 
 @dataclass(frozen=True)
 class ExplorerData(SectionData):
-    """What the script chooses from, as JSON."""
+    """The data for the script, as JSON."""
 
     json: str
 
@@ -63,7 +63,7 @@ class Explorer(Section):
 
 
 def explorer_data(report: ReportData) -> str:
-    """Return what the script chooses from, as JSON that may be inside a page.
+    """Return the data for the script, as JSON that may be inside a page.
 
     Files of a run are linked if they are next to the page.
     """
@@ -100,12 +100,12 @@ def explorer_data(report: ReportData) -> str:
         "differences": _differences(comparison),
         "runs": [run.run for run in comparison.runs],
     }
-    # Inside of a script element only this could end it, or begin a comment.
+    # Inside a script element only "<" could end the element or begin a comment.
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def pair_effects(comparison: Comparison) -> Table[Effect] | None:
-    """Return all pairs either way round, as a table; None without any."""
+    """Return the effects of all pairs, in both directions, as a table; None without any."""
     pairs = comparison.pairs
     if pairs is None or not pairs.effects:
         return None
@@ -128,14 +128,14 @@ def _row(
         effect.baseline,
         int(effect.headline),
         effect.blocks,
-        # The values that the mark is about are not in this table.
+        # The mark refers to values that are not in this table.
         [texts[name].removesuffix(PAIRED) for name in SHOWN],
         [finite(cost(effect)), *map(finite, ends)],
     ]
 
 
 def finite(value: float | None) -> float | None:
-    """Return a cost with as many digits as a drawing needs; JSON knows no infinity."""
+    """Return a cost with as many digits as a drawing needs; None if it is infinite, for JSON."""
     if value is None or not 0 < value < 1e300:
         return None
     return float(f"{value:.4g}")
@@ -150,7 +150,7 @@ def _flags(effects: Iterable[Effect]) -> dict[str, list[str]]:
 
 
 def _blocks(comparison: Comparison) -> list[tuple[int, int]]:
-    """Return the run, by its place, and the number of each block that has any value."""
+    """Return the index of the run and the number of each block that has any value."""
     runs = {run.run: number for number, run in enumerate(comparison.runs)}
     known = {(b.run, b.block) for summary in comparison.summaries for b in summary.blocks}
     return sorted((runs[run], block) for run, block in known)
@@ -197,7 +197,7 @@ def cells_of_runs(runs: Sequence[RunData], place: Mapping[Key, int]) -> dict[str
 def counters_of(watched: Sequence[Monitor], runs: Sequence[RunData]) -> dict[str, Any]:
     """Return the means of counters by cell and run, one line for each computer.
 
-    With more cells than `MOST_COUNTED`, return none: the table of means has all.
+    With more cells than `MOST_COUNTED`, return none; the table of means lists them.
     """
     if not watched or len(watched) > MOST_COUNTED:
         return {}
@@ -212,7 +212,7 @@ def counters_of(watched: Sequence[Monitor], runs: Sequence[RunData]) -> dict[str
 
 
 def ends_of_runs(runs: Sequence[RunData]) -> dict[str, list[str]]:
-    """Return of the machines that ended by themselves why, and the last lines of their consoles."""
+    """Return, for machines that stopped by themselves, the reason and their last console lines."""
     ended = [machine for run in runs for machine in run.machines if machine.expected is False]
     return {
         legible(machine.machine): [
@@ -223,7 +223,7 @@ def ends_of_runs(runs: Sequence[RunData]) -> dict[str, list[str]]:
 
 
 def machines_of_runs(runs: Sequence[RunData], out: Path) -> dict[str, dict[str, Any]]:
-    """Return by arm and scenario, run and block: the machine, and its logs next to the page."""
+    """Return by arm and scenario, then by run and block, the machine and its available logs."""
     found: dict[str, dict[str, Any]] = {}
     for at, run in enumerate(runs):
         logs = _logs(run.folder, out)
@@ -248,7 +248,7 @@ def _logs(folder: Path, out: Path) -> dict[str, list[str]]:
 
 
 def _differences(comparison: Comparison) -> dict[str, Any]:
-    """Return by arm how its environment differs, what could explain a result first."""
+    """Return by arm how its environment differs, with possible explanations of a result first."""
     found: dict[str, Any] = {}
     for difference in comparison.proof_differences:
         of_arm = found.setdefault(difference.arm, [0, []])

@@ -44,11 +44,11 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SectionData:
-    """What a section shows. Each section adds fields for its own template.
+    """The content of a section. Each section adds fields for its own template.
 
     Args:
-        figures: Its figures with the text below each. Their names must be unique in a report.
-        tables: Its tables. Each is written as CSV and LaTeX; the template chooses what it shows.
+        figures: The figures, each with the text below it. Their names must be unique in a report.
+        tables: The tables. Each is written as CSV and LaTeX; the template chooses which to show.
         answer: One sentence for the top of the page.
     """
 
@@ -61,12 +61,12 @@ class Section(Protocol):
     """One topic of the page.
 
     Attributes:
-        name: Its id in links.
-        title: Its heading.
-        template: Its Jinja template, which gets ``section``, a `ShownSection`. By default it shows
+        name: The section's id in links.
+        title: The heading.
+        template: The Jinja template, which gets ``section``, a `ShownSection`. By default it shows
             all figures and tables.
-        folder: The folder of the template. Default: that of Tare's own templates.
-        open: Whether the page shows it before a reader opens it.
+        folder: The folder of the template. Default: the folder of Tare's own templates.
+        open: Whether the section is open when the page is loaded.
     """
 
     name: ClassVar[str]
@@ -77,17 +77,17 @@ class Section(Protocol):
 
     @abstractmethod
     def data(self, report: ReportData) -> SectionData | None:
-        """Return what the section shows; None if the runs have nothing to show."""
+        """Return the section's content; None if the runs have nothing to show."""
 
 
 @dataclass(frozen=True)
 class SectionEntry:
-    """A section in the list of all.
+    """An entry of the list of sections.
 
     Args:
-        where: Its class, as ``module:class``.
-        applies: Whether runs can have it. Its module is loaded only then.
-        package: The distribution that it comes from; empty if it is Tare's own.
+        where: The section's class, as ``module:class``.
+        applies: Returns whether the section can apply to a report. Its module is loaded only then.
+        package: The distribution that contains the section; empty for Tare's own.
     """
 
     where: str
@@ -116,7 +116,7 @@ def has_matrices(report: ReportData) -> bool:
 
 
 def has_noise(report: ReportData) -> bool:
-    """Return whether the noise of any host was measured."""
+    """Return whether any host's noise was measured."""
     return any(event.firmware or event.system for run in report.runs for event in run.noise)
 
 
@@ -162,8 +162,8 @@ class ShownSection:
 
     Args:
         section: The section.
-        data: What it shows.
-        drawn: Its drawn figures, by name.
+        data: The section's content.
+        drawn: The drawn figures, by name.
     """
 
     section: Section
@@ -172,27 +172,27 @@ class ShownSection:
 
     @property
     def name(self) -> str:
-        """Its id in links."""
+        """The section's id in links."""
         return self.section.name
 
     @property
     def title(self) -> str:
-        """Its heading."""
+        """The section's heading."""
         return self.section.title
 
     @property
     def template(self) -> str:
-        """Its template."""
+        """The section's template."""
         return self.section.template
 
     @property
     def open(self) -> bool:
-        """Whether the page shows it before a reader opens it."""
+        """Whether the section is open when the page is loaded."""
         return self.section.open
 
     @property
     def figures(self) -> tuple[tuple[Drawn, str], ...]:
-        """Its figures, drawn, each with the text below it."""
+        """The section's drawn figures, each with the text below it."""
         return tuple((self.drawn[figure.name], note) for figure, note in self.data.figures)
 
 
@@ -211,7 +211,7 @@ def entries() -> tuple[SectionEntry, ...]:
 def make_sections(
     report: ReportData,
 ) -> tuple[list[tuple[Section, SectionData]], list[str]]:
-    """Return the sections that apply, with their data, and why any plug-in is left out.
+    """Return the sections that apply, with their content, and the reasons for left-out plug-ins.
 
     Args:
         report: The data of the report.

@@ -1,4 +1,4 @@
-"""The section on energy: what the host used for a unit of work."""
+"""The section on energy: the energy that the host used for a unit of work."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ UNSTATED = (
     "accuracy of the meter itself is part of it only if a BMC states it."
 )
 COARSE = 0.1
-"""The meter's uncertainty, as a share of a cell's energy, above which the text says so."""
+"""The text mentions a meter's uncertainty above this share of a cell's energy."""
 
 
 @dataclass(frozen=True)
 class EnergyData(SectionData):
-    """What the page shows: sentences and one table."""
+    """The content of the section on energy: sentences and one table."""
 
     lead: tuple[str, ...]
 
@@ -39,7 +39,7 @@ class Energy(Section):
     name, title, template = "energy", "Energy per unit of work", "energy.html.j2"
 
     def data(self, report: ReportData) -> EnergyData | None:
-        """Return the energy; None if no study asked for it."""
+        """Return the energy of all cells; None if no study asked for it."""
         comparison = report.comparison
         costs, missing = energy_costs(report.runs, comparison.baseline, comparison.confidence)
         if not costs and not missing:
@@ -86,7 +86,7 @@ def energy_table(costs: Sequence[EnergyCost], against: str) -> Table[EnergyCost]
 
     Args:
         costs: The energies.
-        against: What the ratio is taken against, in words.
+        against: The name of the ratio's denominator.
     """
     names = Names(Part.of(cost.key) for cost in costs)
 

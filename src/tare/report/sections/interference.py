@@ -1,4 +1,4 @@
-"""The section on what neighbours do: the interference matrix as a figure and as a table."""
+"""The section on the effect of neighbours: the interference matrix as a figure and as a table."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ NOTE = (
 
 @dataclass(frozen=True)
 class InterferenceData(SectionData):
-    """What the page shows of neighbours: the worst in a sentence, and all slowdowns."""
+    """The content of the section: the worst slowdown in a sentence, and all slowdowns."""
 
     lead: str
     slowdowns: ShownTable
 
 
 class Interference(Section):
-    """What neighbours do to the machine that is measured."""
+    """The effect of neighbours on the measured machine."""
 
     name, title, template = "interference", "What neighbours do", "interference.html.j2"
 
     def data(self, report: ReportData) -> InterferenceData | None:
-        """Return all slowdowns; None if every scenario has neighbours, or none has."""
+        """Return all slowdowns; None if all scenarios have neighbours, or none has."""
         effects = interference(report.runs, report.comparison.arms, report.comparison.confidence)
         if not effects:
             return None
@@ -71,7 +71,7 @@ def _lead(effects: Sequence[NeighbourEffect]) -> str:
 
 
 def _few_blocks_text(effects: Sequence[NeighbourEffect]) -> str:
-    """Return in words that there are too few blocks for any verdict; empty where there are not."""
+    """Return a note that there are too few blocks for any verdict; empty if there are enough."""
     most, least = max(effect.blocks for effect in effects), least_blocks(LEVEL)
     return f"{counted(most, 'block')}; {least} are the least for a verdict" if most < least else ""
 
@@ -80,7 +80,7 @@ def neighbours_answer(effects: Sequence[NeighbourEffect]) -> str:
     """Return the largest slowdown of each arm by its neighbours, in one sentence.
 
     Args:
-        effects: All slowdowns, at least one; with too few blocks, only sizes are named.
+        effects: All slowdowns, at least one. With too few blocks, the sentence names only sizes.
     """
     few = _few_blocks_text(effects)
     worst: dict[str, NeighbourEffect | None] = {}

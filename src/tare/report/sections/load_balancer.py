@@ -1,4 +1,4 @@
-"""The section on a load balancer: what it lets through by size, what is lost, and to whom."""
+"""The section on a load balancer: throughput by size, losses, and the users of CPU time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TIME_NOTE = (
 
 @dataclass(frozen=True)
 class LoadBalancerData(SectionData):
-    """What the page shows of a load balancer."""
+    """The content of the section on a load balancer."""
 
     findings: tuple[str, ...]
     rates: ShownTable
@@ -50,13 +50,13 @@ class LoadBalancerData(SectionData):
 
 
 class LoadBalancer(Section):
-    """What a load balancer lets through by size, what is lost, and to whom."""
+    """Throughput of a load balancer by size, losses, and the users of CPU time."""
 
     name, title = "load-balancer", "What goes through the load balancer"
     template = "load_balancer.html.j2"
 
     def data(self, report: ReportData) -> LoadBalancerData | None:
-        """Return what each arm let through; None if nothing went through a proxy."""
+        """Return the throughput of each arm; None if no load went through a proxy."""
         found, comparison = report.proxied, report.comparison
         if not found:
             return None
@@ -124,10 +124,10 @@ def _target(one: Throughput, links: Links | None, metric: str) -> str:
 
 
 def families(own: Sequence[Throughput], baseline: str) -> dict[str, list[Throughput]]:
-    """Return the arms that differ by their devices alone, by what they have in common.
+    """Return groups of arms that differ only in their devices, by their common settings.
 
-    Each with the baseline's; a family of one arm, or a single family, shows nothing more
-    than the figure of all arms.
+    Each group includes the baseline. Groups of one arm are left out, and so is a single group,
+    because it would show the same as the figure of all arms.
     """
     arms: dict[str, set[str]] = {}
     for each in own:
@@ -148,7 +148,7 @@ def _time_note(own: Sequence[Throughput]) -> str:
 
 
 def _bars(own: Sequence[Throughput], links: Links | None) -> list[tuple[TimeBar, ...]]:
-    """Return two bars an arm, of the smallest objects: there each request counts most."""
+    """Return two bars for each arm, for the smallest objects, where each request matters most."""
     least = {arm: min(t.size for t in own if t.arm == arm) for arm in {t.arm for t in own}}
     arms = []
     for each in own:
@@ -174,7 +174,7 @@ def _bars(own: Sequence[Throughput], links: Links | None) -> list[tuple[TimeBar,
 
 
 def _interrupts(one: Throughput) -> tuple[str, ...]:
-    """Return the share of the host's time that interrupts took, of each kind."""
+    """Return notes on the share of the host's CPU time spent in interrupts, by kind."""
     whole = sum(each.per_request_s for each in one.spent if each.where == HOST)
     kinds = (("software", one.softirq_s), ("hardware", one.hardirq_s))
     known = [(kind, spent) for kind, spent in kinds if spent is not None and whole > 0]
@@ -185,7 +185,7 @@ def _interrupts(one: Throughput) -> tuple[str, ...]:
 
 
 def _haproxys(one: Throughput) -> tuple[str, ...]:
-    """Return what HAProxy reports of its own idle time."""
+    """Return a note on HAProxy's own report of its idle time; empty without one."""
     if one.own is None:
         return ()
     of = "its thread" if one.own.threads == 1 else f"the one of its {one.own.threads} threads asked"
@@ -204,7 +204,7 @@ def _identifying_columns() -> tuple[Column[Throughput], ...]:
 
 
 def rates_table(found: Sequence[Throughput]) -> Table[Throughput]:
-    """Return what each arm let through, one row an arm and size."""
+    """Return the throughput of each arm, one row for each arm and size."""
     columns: tuple[Column[Throughput], ...] = (
         *_identifying_columns(),
         Column("at_least", lambda t: t.limited),
@@ -271,9 +271,9 @@ def rates_table(found: Sequence[Throughput]) -> Table[Throughput]:
 
 
 def costs_table(found: Sequence[Throughput]) -> Table[Throughput]:
-    """Return what each request cost and how long it took, one row an arm and size.
+    """Return the CPU time and the latency of a request, one row for each arm and size.
 
-    Both can be compared where client or origin was the limit, too.
+    Both are comparable even if the client or the origin was the limit.
     """
 
     def seconds(value: float | None) -> str:
@@ -348,7 +348,7 @@ def costs_table(found: Sequence[Throughput]) -> Table[Throughput]:
 
 
 def spent_table(found: Sequence[Throughput]) -> Table[tuple[Throughput, OwnerTime]]:
-    """Return all CPU time by owner, one row an arm, size and owner."""
+    """Return all CPU time by owner, one row for each arm, size and owner."""
     rows = tuple((each, spent) for each in found for spent in each.spent)
     columns: tuple[Column[tuple[Throughput, OwnerTime]], ...] = (
         Column("scenario", lambda r: r[0].scenario, "Scenario"),

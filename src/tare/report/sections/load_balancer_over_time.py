@@ -1,4 +1,4 @@
-"""How a load balancer's rate, its response times and its probe went over the seconds of a load."""
+"""A load balancer's rate, response times and probe, second by second over a load."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ QUANTITIES = {"1/s": "requests per second", "s": "response time"}
 class ArmCurve:
     """One arm's values: seconds since the start of the load, and the value then.
 
-    Where that is 0, the line has a gap: many axes are logarithmic, and no line may lead across a
-    time in which nothing was answered. ``to`` is what it links to on the page.
+    The line has a gap where the value is 0: many axes are logarithmic, and no line may cross a time
+    without answers. ``to`` is the link target on the page.
     """
 
     arm: str
@@ -45,11 +45,11 @@ def over_time_figure(
     """Return the figure; at least one line with a point. Emulated arms are dashed.
 
     Args:
-        name: Name of the figure.
-        title: What it shows.
+        name: The figure's name.
+        title: The figure's title.
         lines: The values, each arm's in order of time.
         looks: The style of each arm.
-        unit: Unit of the values.
+        unit: The unit of the values.
     """
     words = "; ".join(
         f"{line.arm}: {format_quantity(min(values), unit)} to {format_quantity(max(values), unit)}"
@@ -101,13 +101,13 @@ def _drawn(
         canvas.point(LEFT, top, look.ink, look.shape)
         name = short(marked(line.arm, line.emulated), int((width - LEFT) / 6.5))
         canvas.text(LEFT + 12, top, name, size=11)
-        # A line is thin: its name links there too.
+        # A line is thin, so its name links there too.
         canvas.area(LEFT - 8, top - LINE / 2, width, top + LINE / 2, line.to)
     return canvas.spec(HEIGHT + FOOT + len(lines) * LINE)
 
 
 def _stretches(points: Sequence[tuple[float, float]]) -> Iterator[list[tuple[float, float]]]:
-    """Yield the points between those that are 0, as far as there are any."""
+    """Yield each series of consecutive points above 0."""
     for positive, stretch in groupby(points, key=lambda point: point[1] > 0):
         if positive:
             yield list(stretch)
@@ -116,7 +116,7 @@ def _stretches(points: Sequence[tuple[float, float]]) -> Iterator[list[tuple[flo
 PROBE_RESPONSES = "probe-responses"
 MOST_POINTS = 120
 FEW = 10
-"""So many requests a point of the rate has on average, at least."""
+"""A point of the rate has at least this many requests on average."""
 Points = tuple[tuple[float, float], ...]
 
 
@@ -128,13 +128,13 @@ def over_time_figures(
 ) -> tuple[tuple[Figure, str], ...]:
     """Return figures of the measured load and of its probe, second by second, with their notes.
 
-    They show the last block and the smallest objects, where each request counts most.
+    They show the last block and the smallest objects, where each request matters most.
 
     Args:
         runs: Runs of one study.
-        arms: The arms in the order they are to come.
+        arms: The arms in the order of the figures.
         looks: The style of each arm.
-        links: What lines lead to: the blocks of their cells.
+        links: Finds the link target of a line: the block of its cell.
     """
     names = named(runs)
     sizes = {
@@ -192,7 +192,7 @@ def _timelines_by_kind(
 
 
 def _last(own: Sequence[Timeline], sizes: Mapping[tuple[str, str], int]) -> dict[str, Timeline]:
-    """Return the last timeline of each arm among those of the smallest objects."""
+    """Return each arm's timeline of the smallest objects from the last block."""
     least = min((sizes[timeline.run, timeline.cell] for timeline in own), default=0)
     small = (timeline for timeline in own if sizes[timeline.run, timeline.cell] == least)
     return {
@@ -228,7 +228,7 @@ def _tails(timeline: Timeline) -> Points:
 
 
 def _points(timeline: Timeline, value: Callable[[TimeStep], float]) -> Points:
-    """Return at most so many points, each the mean over as many steps."""
+    """Return at most `MOST_POINTS` points above 0, each the mean over equally many steps."""
     width = max(1, -(-len(timeline.steps) // MOST_POINTS))
     begin, found = timeline.steps[0].begin_s, []
     for start in range(0, len(timeline.steps), width):
@@ -240,7 +240,7 @@ def _points(timeline: Timeline, value: Callable[[TimeStep], float]) -> Points:
 
 
 def _rates(timeline: Timeline) -> Points:
-    """Return at most so many points of a load without a rate; 0: nothing was asked nor answered.
+    """Return at most `MOST_POINTS` points of an unlimited load; 0: nothing was answered.
 
     The timeline lacks a step in which nothing was due, for example while a full proxy is blocked.
     """
@@ -263,5 +263,8 @@ _SHOWN: tuple[tuple[str, str, str, Callable[[Timeline], Points]], ...] = (
     ("response-time", "Median response time", "s", _medians),
     ("p99-time", "99th percentile of response times", "s", _tails),
 )
-"""Figures over the seconds of a load; their bandwidth, packets and the sizes of these are among the
-counters of each machine (`tare.report.sections.monitoring`)."""
+"""The figures over the seconds of a load.
+
+Bandwidth, packets and packet sizes are among the counters of each machine
+(`tare.report.sections.monitoring`).
+"""

@@ -1,4 +1,4 @@
-"""The figures and table of a workload's long series, where it left any."""
+"""The figures and tables of a workload's long series, if it recorded any."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Pooled = Mapping[Part, Mapping[str, SeriesSummary]]
 
 @dataclass(frozen=True)
 class Quantile:
-    """One quantile of one arm's samples, or the longest of all (``q`` = 1)."""
+    """One quantile of one arm's samples, or their maximum (``q`` = 1)."""
 
     part: Part
     arm: str
@@ -44,7 +44,7 @@ class Quantile:
 
 
 def pooled_series(comparison: Comparison) -> Pooled:
-    """Read and summarise all series that hold durations; what cannot be read is left out."""
+    """Read and summarise all series that hold durations. Unreadable series are left out."""
     arms = {arm: place for place, arm in enumerate(comparison.arms)}
     found: dict[Part, dict[str, SeriesSummary]] = {}
     groups = group_series(comparison.runs)
@@ -76,13 +76,13 @@ def series_figures(
     """Return scatter, close-up and tails of one part with their captions.
 
     Args:
-        series: Its summaries by arm.
+        series: Summaries by arm.
         looks: The style of each arm.
         emulated: The emulated arms.
         name: The part's name.
         stem: The beginning of the figures' names.
-        rates: Clock ticks per second of the arms' kernels, where they are known.
-        links: What marks lead to: those of all boots to an effect, those of one to its block.
+        rates: Clock ticks per second of the arms' kernels, as far as known.
+        links: Finds link targets: an effect for marks of all boots, a block for marks of one boot.
         about: The part.
     """
     figures = []
@@ -133,7 +133,7 @@ def series_figures(
 def blocks_of(
     series: Mapping[str, SeriesSummary], links: Links | None, part: Part
 ) -> dict[str, str]:
-    """Return by arm what links to the block whose samples are drawn over time."""
+    """Return by arm the link target of the block whose samples are drawn over time."""
     return {
         arm: links.cell(part, arm, each.envelope_run, each.envelope_block)
         for arm, each in series.items()
@@ -142,14 +142,14 @@ def blocks_of(
 
 
 def _holds_a_tick(summary: SeriesSummary, arm: str, rates: Mapping[str, float]) -> bool:
-    # One sample is what is left where nothing interrupted any.
+    # A series without any interruption has a single sample.
     return arm in rates and len(summary.envelope_time_s) > 1
 
 
 def series_flags(
     series: Mapping[str, SeriesSummary], emulated: frozenset[str]
 ) -> list[tuple[str, Flag]]:
-    """Return what a reader must know about the series, with the arm's marked name."""
+    """Return the warnings about the series, each with the arm's marked name."""
     return [
         (marked(arm, arm in emulated), flag)
         for arm, summary in series.items()
@@ -260,7 +260,7 @@ SHAPES = (
 
 @dataclass(frozen=True)
 class FarTail:
-    """What one arm's tail is beyond its samples: at one level, or above one threshold."""
+    """An estimate of one arm's tail beyond its samples: at one level, or above one threshold."""
 
     part: Part
     arm: str
@@ -272,7 +272,7 @@ class FarTail:
 
 
 def far_tail_tables(comparison: Comparison, series: Pooled) -> tuple[Table[FarTail], ...]:
-    """Return both tables; none where no series was long enough to ask.
+    """Return the tables of levels and of shapes; empty if no series was long enough.
 
     Args:
         comparison: The comparison.
@@ -288,7 +288,7 @@ def far_tail_tables(comparison: Comparison, series: Pooled) -> tuple[Table[FarTa
     if not asked:
         return ()
     names = Names(Part.of(summary.key) for summary in comparison.summaries)
-    # What was refused by name is listed with the rest, whatever its series would have shown.
+    # Refused tails have no thresholds. They are listed with the rest.
     asked += [
         FarTail(part, arm, arm in emulated, summary.tail)
         for part, arms in series.items()

@@ -1,4 +1,4 @@
-"""The section on jobs of Hadoop: their phases, what limited them, and what they wrote."""
+"""The section on Hadoop jobs: their phases, their limits, and the amounts they wrote."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ INKS = {"map": ARMS[0], "shuffle": ARMS[1], "sort": ARMS[2], "reduce": ARMS[3]}
 
 @dataclass(frozen=True)
 class PhaseBar:
-    """One arm's job in one scenario.
+    """The bar of one arm's job in one scenario.
 
     Args:
-        name: What it is: the step, its parameters and scenario.
+        name: The step with its parameters and scenario.
         arm: The arm.
-        emulated: Whether it is emulated.
-        seconds: The mean time of each phase over the blocks, by its name, in their order.
-        whole: The mean time of the whole step.
-        ends: The interval of that; None where there is none.
-        to: What it links to on the page.
+        emulated: Whether the arm is emulated.
+        seconds: The name and mean time of each phase over the blocks, in the phases' order.
+        whole: The mean time of the whole step, in seconds.
+        ends: The interval of ``whole``; None without one.
+        to: The link target on the page.
     """
 
     name: str
@@ -55,7 +55,7 @@ class PhaseBar:
 
 
 def phases_figure(bars: Sequence[PhaseBar], *, name: str, title: str) -> Figure:
-    """Return the bars as a figure; what is not in a phase is the start and end of the job."""
+    """Return the bars as a figure. Time outside of all phases is the start and end of the job."""
     return Figure(
         name=name,
         title=title,
@@ -135,7 +135,7 @@ def _axis(canvas: Canvas, left: float, top: float, most: float, scale: float) ->
 
 
 CROSS_CHECKS = {"write": ("written", "write-throughput"), "read": ("read", "read-throughput")}
-"""How something is done: Filebench's metric of it, and TestDFSIO's."""
+"""The names of a rate, by direction: Filebench's metric and TestDFSIO's."""
 PHASES = ("map", "shuffle", "sort", "reduce")
 NOTE = (
     "Mean over the blocks. A phase ends with the last task that is in it; what is in none is the "
@@ -145,22 +145,22 @@ NOTE = (
 FEW_BLOCKS = 8
 MOST_BARS = 40
 MOST_NAMED = 6
-"""Scenarios or works that the finding names for one limit of one phase; the table has all."""
+"""The most scenarios or works that a finding names for one limit of one phase."""
 Blocks = dict[int, Counter[Limit]]
-"""The limits of each block's cells."""
+"""The counts of limits over each block's cells."""
 TOO_FEW = " (too few blocks agree to establish it)"
 
 
 @dataclass(frozen=True)
 class MapReduceData(SectionData):
-    """What the page shows of jobs: what limits which arm, phase by phase, and all means."""
+    """The content of the section on jobs: the limit of each arm by phase, and all means."""
 
     lead: str
     uses: ShownTable | None
 
 
 class MapReduce(Section):
-    """Jobs of Hadoop: their phases, what limited them, and what they wrote."""
+    """Hadoop jobs: their phases, their limits, and the amounts they wrote."""
 
     name, title, template = "jobs", "Jobs of Hadoop, phase by phase", "mapreduce.html.j2"
 
@@ -185,7 +185,7 @@ def phase_figures(comparison: Comparison, links: Links | None = None) -> tuple[F
 
     Args:
         comparison: The comparison.
-        links: What bars lead to: the effect of their whole time.
+        links: Finds the link target of a bar: the effect on the whole time.
     """
     names = Names(Part.of(summary.key) for summary in comparison.summaries)
     found: dict[tuple[str, str], dict[tuple[Part, str], dict[str, ArmSummary]]] = {}
@@ -214,7 +214,7 @@ def phase_figures(comparison: Comparison, links: Links | None = None) -> tuple[F
 
 
 def _first_of(bars: Sequence[PhaseBar]) -> str:
-    """Return a note that a figure has no room for all bars; empty if it has."""
+    """Return a note that a figure shows only the first bars; empty if it shows all."""
     return f", the first {MOST_BARS} of {len(bars)} bars" if len(bars) > MOST_BARS else ""
 
 
@@ -245,13 +245,16 @@ def _lead(uses: Sequence[PhaseUse], cells: Sequence[JobCell], comparison: Compar
 
 
 def finding(uses: Sequence[PhaseUse]) -> str:
-    """Return in words which resource limits which arm in which phase, by most of its blocks.
+    """Return sentences on the resource that limits each arm in each phase in most of its blocks.
 
-    A phase close to a limit is beyond it in half of all blocks. So *is limited* needs more blocks
-    that agree than chance makes (an exact sign test, one family an arm); others only *seem* to be.
+    A phase close to a limit is beyond it in half of all blocks. The words *is limited* therefore
+    require more agreeing blocks than expected by chance (an exact sign test, one family for each
+    arm).
+    Otherwise the phase only *seems* to be limited.
 
-    Where that differs between scenarios or works, such as between one slave and four, these are
-    named: what limits a phase with one slave need not be what limits it with more.
+    If the limit differs between scenarios or works, the sentences name these. For example, a phase
+    may
+    have another limit with one slave than with four.
     """
     cells: dict[tuple[str, bool, str, str], dict[tuple[str, str], Blocks]] = {}
     for use in uses:
@@ -306,27 +309,27 @@ def _work(use: PhaseUse) -> str:
 
 
 def _established(agreeing: int, blocks: int, family: int) -> bool:
-    """Return whether so many blocks agree by chance in at most 5 % of an arm's findings."""
+    """Return whether this many blocks agree by chance in at most 5 % of an arm's findings."""
     chance = sum(math.comb(blocks, n) for n in range(agreeing, blocks + 1)) / (1 << blocks)
     return chance <= LEVEL / family
 
 
 def _decided(counts: Counter[Limit]) -> Limit:
-    """Return what most cells or blocks are limited by; empty where no more than half agree."""
+    """Return the limit of most cells or blocks; empty unless more than half agree."""
     limit, most = counts.most_common(1)[0]
     return limit if 2 * most > counts.total() else ""
 
 
 def _works_by_limit(decided: Mapping[tuple[str, str], Limit]) -> dict[Limit, str]:
-    """Return each limit with the scenarios or works that it applies to, in words; empty: all.
+    """Return by limit the scenarios or works that it applies to, in words; empty: all.
 
     Args:
-        decided: What limits a phase, by work and scenario.
+        decided: The limit of a phase, by work and scenario.
     """
     if len(set(decided.values())) == 1:
         return dict.fromkeys(decided.values(), "")
     names: Sequence[str] = [f"{work} in {scenario}" for work, scenario in decided]
-    # By scenario alone or by work alone, if that is enough.
+    # Use names of scenarios alone or of works alone if these identify the limit.
     for few in ([work for work, _ in decided], [scenario for _, scenario in decided]):
         if len(set(zip(few, decided.values(), strict=True))) == len(set(few)):
             names = few
@@ -344,16 +347,17 @@ def _first_names(names: Sequence[str]) -> str:
 
 
 def cross_checks(effects: Sequence[Effect]) -> list[str]:
-    """Return a sentence for each arm: what its disk loses without Hadoop, and in TestDFSIO.
+    """Return a sentence for each arm on its disk rates without Hadoop and in TestDFSIO.
 
-    Where both lose alike, the way to the disk is to blame; where TestDFSIO loses more, Hadoop's own
-    work or its network is (the method of li2013, which compares Filebench with TestDFSIO).
+    If both lose alike, the cause is the path to the disk. If TestDFSIO loses more, the cause is
+    Hadoop's own work or its network. This is the method of li2013, which compares Filebench with
+    TestDFSIO.
     """
     found: dict[tuple[str, bool], dict[str, dict[str, list[Effect]]]] = {}
     for effect in effects:
         for way, (alone, within) in CROSS_CHECKS.items():
             side = {alone: "alone", within: "within"}.get(effect.key.metric)
-            # Jobs report under the same name how much they wrote, which is not a rate.
+            # Jobs use the same metric name for the amount they wrote, which is not a rate.
             if side is not None and effect.scale == "ratio" and effect.unit == "B/s":
                 sides_of = found.setdefault((effect.arm, effect.emulated), {}).setdefault(way, {})
                 sides_of.setdefault(side, []).append(effect)
@@ -374,7 +378,7 @@ def _middle(effects: Sequence[Effect]) -> float:
 
 
 def _copies(cells: Sequence[JobCell]) -> list[str]:
-    """Return a sentence where scenarios of the same work wrote different numbers of copies."""
+    """Return a sentence for each work whose scenarios wrote different numbers of copies."""
     by_work: dict[tuple[str, str], dict[str, list[JobCell]]] = {}
     for cell in cells:
         work = by_work.setdefault((cell.workload, cell.parameters), {})
@@ -396,7 +400,7 @@ def _copies(cells: Sequence[JobCell]) -> list[str]:
 
 
 def _caches(cells: Sequence[JobCell]) -> list[str]:
-    """Return what was done with page caches before measured steps, and where it failed."""
+    """Return sentences on page caches dropped before measured steps, and on failures to do so."""
     cold = list(dict.fromkeys(f"{cell.workload} {step}" for cell in cells for step in cell.cold))
     warm = list(dict.fromkeys(f"{cell.workload} {step}" for cell in cells for step in cell.warm))
     sentences = []
@@ -425,7 +429,7 @@ def uses_table(uses: Sequence[PhaseUse], cells: Sequence[JobCell] = ()) -> Table
 
     Args:
         uses: The phases.
-        cells: What the cells wrote, and with how many copies.
+        cells: The amounts that each cell wrote, and its number of copies.
     """
     jobs = {cell.cell: cell for cell in cells}
     names = Names(Part(u.scenario, u.workload, u.parameters, SUBJECT) for u in uses)

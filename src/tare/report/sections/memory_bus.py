@@ -1,4 +1,4 @@
-"""The section on caches and memory bus: what was counted, and what neighbours that copy take."""
+"""The section on caches and memory bus: counters, and the cost of neighbours that copy memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SLOWDOWNS = (
 
 @dataclass(frozen=True)
 class MemoryBusData(SectionData):
-    """What the page shows: sentences, what was counted, and what neighbours that copy cost."""
+    """The content of the section: sentences, counters, and the cost of neighbours."""
 
     lead: tuple[str, ...]
     counted: ShownTable | None
@@ -36,12 +36,12 @@ class MemoryBusData(SectionData):
 
 
 class MemoryBus(Section):
-    """What processors counted of caches and memory, and what neighbours that copy memory cost."""
+    """Processors' counters of caches and memory, and the cost of neighbours that copy memory."""
 
     name, title, template = "bus", "What caches and memory bus took", "memory_bus.html.j2"
 
     def data(self, report: ReportData) -> MemoryBusData | None:
-        """Return the counters; None without any, and without scenarios that can be compared."""
+        """Return counters and costs; None without counters and without scenarios to compare."""
         rows = counted(report.runs)
         effects = memory_bus(report.runs, report.comparison.arms, report.comparison.confidence)
         if not rows and not effects:
@@ -63,7 +63,7 @@ def _is_counted(one: CellHardware) -> bool:
 
 
 def _not_counted(rows: Sequence[CellHardware]) -> list[str]:
-    """Return what was not counted, and why."""
+    """Return a sentence for each reason why counters are missing, with the arms it applies to."""
     if not rows:
         return [
             "The processor’s counters were not asked for (`counters: true` of tick and "
@@ -90,7 +90,7 @@ def _not_counted(rows: Sequence[CellHardware]) -> list[str]:
 
 
 def _lacking(reasons: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Return the arms of each reason, every one once; no reason is none."""
+    """Return by reason the arms it applies to, each once. Empty reasons are skipped."""
     found: dict[str, dict[str, None]] = {}
     for why, arm in reasons:
         if why:
@@ -111,7 +111,7 @@ def _worst(effects: Sequence[NeighbourEffect]) -> str:
 
 
 def counted_table(rows: Sequence[CellHardware]) -> Table[CellHardware]:
-    """Return what the processors counted, arm by arm."""
+    """Return the processors' counters, arm by arm."""
 
     def quantity(value: float | None, unit: str) -> str:
         return NONE if value is None else format_quantity(value, unit)

@@ -1,4 +1,4 @@
-"""How results were compared, in words, as the run's study chose it."""
+"""The method of the comparison in words, as the run's study chose it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tare.report.sections.results import effects_table
 from tare.units import format_quantity
 
 SHOWN_BY = 20
-"""With so many blocks a correlation of 0.8 is nearly always seen (`tare help statistics`)."""
+"""With this many blocks a correlation of 0.8 is nearly always detected (`tare help statistics`)."""
 
 
 @dataclass(frozen=True)
 class MethodData(SectionData):
-    """What the page shows of how results were compared."""
+    """The content of the section on the method."""
 
     lines: tuple[str, ...]
     calibration: ShownTable | None
@@ -31,7 +31,7 @@ class MethodData(SectionData):
 
 
 class Method(Section):
-    """How the results were compared, and what the instrument and the A/A pair showed."""
+    """The method of the comparison, and the results of the calibration and the A/A pair."""
 
     name, title, template = "method", "How to read this", "method.html.j2"
 
@@ -49,7 +49,7 @@ class Method(Section):
 
 
 def method_of(comparison: Comparison) -> tuple[str, ...]:
-    """Return how a comparison was made, one paragraph each."""
+    """Return the method of a comparison, one paragraph each."""
     blocks = comparison.runs[0].study.get("blocks") or {}
     chosen = str(blocks.get("method", ""))
     lines = [
@@ -154,7 +154,7 @@ def _tests(chosen: str, comparison: Comparison) -> str:
 
 
 def _order_sentences(blocks: int) -> list[str]:
-    """Return what so few blocks do not show of their order."""
+    """Return sentences on dependence between blocks that this few blocks cannot show."""
     if not LEAST_BLOCKS <= blocks < SHOWN_BY:
         return []
     return [
@@ -166,7 +166,7 @@ def _order_sentences(blocks: int) -> list[str]:
 
 
 def _baseline_sentences(comparison: Comparison) -> list[str]:
-    """Return what counts as the baseline, and whether the order of a block is taken out."""
+    """Return sentences on the baseline, and on an adjustment for the boot order within a block."""
     lines = []
     for baseline, twin in comparison.pooled.items():
         there = "" if baseline == comparison.baseline else f", {legible(baseline)},"
@@ -199,14 +199,14 @@ def _baseline_sentences(comparison: Comparison) -> list[str]:
 
 
 def _aa_words(comparison: Comparison) -> str:
-    """Return which arms are the same: of each host a pair."""
+    """Return the pairs of identical arms, one pair for each host."""
     pairs = dict.fromkeys((effect.baseline, effect.arm) for effect in comparison.aa)
     return legible("; ".join(map(joined, pairs)))
 
 
 @dataclass(frozen=True)
 class CalibratedAt:
-    """One figure of the agent next to another program's, and where: run and host."""
+    """A quantity that the agent and another program measured, with the run and the host."""
 
     place: str
     figure: Calibration

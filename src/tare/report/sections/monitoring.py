@@ -1,4 +1,4 @@
-"""The section on what machines and their hosts were busy with while they were measured."""
+"""The section on the load of machines and their hosts during measurement."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class MonitoredTrack:
 
 @dataclass(frozen=True)
 class MonitoringData(SectionData):
-    """What the page shows of counters: how many cells, and their means."""
+    """The content of the section on counters: the number of cells, and their means."""
 
     lead: str
     means: ShownTable
@@ -53,7 +53,7 @@ class MonitoringData(SectionData):
 
 
 class Monitoring(Section):
-    """What machines and their hosts were busy with while they were measured."""
+    """The load of machines and their hosts during measurement."""
 
     name, title = "monitoring", "What machines and hosts were busy with"
     template = "monitoring.html.j2"
@@ -95,7 +95,7 @@ def _without_host(runs: Sequence[RunData]) -> str:
 
 
 def longest(found: Sequence[Monitor], most: int = MOST_FIGURES) -> tuple[Monitor, ...]:
-    """Return one cell for each arm, scenario and workload, of the last block, the longest first."""
+    """Return the longest cells of the last block, one for each arm, scenario and workload."""
     last: dict[tuple[str, str, str], Monitor] = {}
     for monitor in found:
         key = (monitor.arm, monitor.scenario, monitor.workload)
@@ -153,7 +153,7 @@ def _shown(value: float | None, unit: str) -> str:
 
 
 def means_in_words(track: CounterTrack) -> str:
-    """Return the means of a computer's counters as a line; empty where nothing ever happened."""
+    """Return the means of a computer's counters as a line; empty if all are 0 or unknown."""
     means = [
         f"{_TITLES.get(kind, kind)} {what} {_shown(mean, '' if quantity in COUNTS else unit)}"
         for quantity, unit in QUANTITIES.items()
@@ -169,7 +169,7 @@ def _whose(track: CounterTrack) -> str:
 
 @dataclass(frozen=True)
 class CoresUse:
-    """What some CPUs of one computer were busy with over one cell."""
+    """The use of some CPUs of one computer over one cell."""
 
     monitor: Monitor
     role: str
@@ -179,7 +179,7 @@ class CoresUse:
 
     @property
     def used(self) -> float | None:
-        """The share in use: user and system. I/O wait is idle time, and not part of it."""
+        """The share of time in user and system mode. I/O wait is idle time and does not count."""
         user, system = self.means.get("user"), self.means.get("system")
         return None if user is None or system is None else user + system
 

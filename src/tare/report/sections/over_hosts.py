@@ -17,16 +17,16 @@ CAPTION = (
     "like these, and the share of a block’s variance that is between hosts"
 )
 MOST_COLUMNS = 6
-"""More hosts than a page has room for: it names the two at the ends, the CSV file has them all."""
+"""A page names at most this many hosts; with more, only the extremes. The CSV file has all."""
 
 
 class ByHost(Section):
-    """A run on several hosts: each host's effects, and how much differs between hosts."""
+    """A run on several hosts: each host's effects, and the differences between hosts."""
 
     name, title = "hosts", "Host by host"
 
     def data(self, report: ReportData) -> SectionData | None:
-        """Return the effects of each host; None of a run on one host."""
+        """Return the effects on each host; None for a run on one host."""
         hosts = report.runs[0].block_hosts if len(report.runs) == 1 else {}
         several = len(set(hosts.values())) > 1
         found = effects_over_hosts(report.comparison, hosts) if several else ()
@@ -34,10 +34,10 @@ class ByHost(Section):
 
 
 def over_hosts_table(found: Sequence[OverHosts]) -> Table[OverHosts]:
-    """Return one row an arm and headline metric.
+    """Return one row for each arm and headline metric.
 
     Args:
-        found: As of :func:`tare.analysis.runs.variance_components.effects_over_hosts`.
+        found: Effects from :func:`tare.analysis.runs.variance_components.effects_over_hosts`.
     """
     names = Names(Part.of(each.effect.key) for each in found)
     hosts = list(dict.fromkeys(host for each in found for host in each.ratios))

@@ -23,12 +23,12 @@ BETWEEN = (
 
 
 class BySession(Section):
-    """A run in sessions: how they were measured, and how much differs between them."""
+    """A run in sessions: the sessions as measured, and the differences between them."""
 
     name, title = "sessions", "Session by session"
 
     def data(self, report: ReportData) -> SectionData | None:
-        """Return the sessions, and effects between boots; None of a run without sessions."""
+        """Return the sessions, and effects between boots; None for a run without sessions."""
         sessions = report.runs[0].sessions if len(report.runs) == 1 else ()
         if not sessions:
             return None
@@ -38,7 +38,7 @@ class BySession(Section):
 
 
 def sessions_table(sessions: Sequence[SessionResult]) -> Table[SessionResult]:
-    """Return one row a session, in the order in which they were measured."""
+    """Return one row for each session, in the order of measurement."""
     columns: tuple[Column[SessionResult], ...] = (
         Column("session", lambda s: s.number, "Session", numeric=True),
         Column("round", lambda s: s.round, "Round", numeric=True),
@@ -67,7 +67,7 @@ def _took_s(session: SessionResult) -> float:
 
 
 def over_sessions_table(found: Sequence[OverSessions]) -> Table[OverSessions]:
-    """Return one row an arm and headline metric."""
+    """Return one row for each arm and headline metric."""
     names = Names(Part.of(each.effect.key) for each in found)
     columns: tuple[Column[OverSessions], ...] = (
         Column("what", lambda f: names.name(Part.of(f.effect.key)), "What"),

@@ -1,4 +1,4 @@
-"""The section on response times over time, with phases shaded, and what each phase did."""
+"""The section on response times over time, with phases shaded, and the effect of each phase."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ NOTE = (
 
 @dataclass(frozen=True)
 class ResponseTimesData(SectionData):
-    """What the page shows of response times: a sentence, and the effect of each phase."""
+    """The content of the section on response times: a sentence, and the effect of each phase."""
 
     lead: str
     effects: ShownTable | None
 
 
 class ResponseTimes(Section):
-    """Response times over time, with the neighbours' phases, and what each phase did."""
+    """Response times over time, with the neighbours' phases and their effects."""
 
     name, title, template = "course", "Response time over time", "response_times.html.j2"
 
@@ -51,7 +51,7 @@ class ResponseTimes(Section):
         if not report.timelines:
             return None
         shown = latest(report.timelines)
-        # Where there are phases, the others are only their background.
+        # If any workload has phases, only such workloads get a figure.
         phased = {
             key: each for key, each in shown.items() if any(timeline.phases for timeline in each)
         }
@@ -100,7 +100,7 @@ def _lead(
 
 
 def phases_table(effects: Sequence[PhaseEffect]) -> Table[PhaseEffect]:
-    """Return what each phase did, one row an arm and phase."""
+    """Return the effect of each phase, one row for each arm and phase."""
     columns: tuple[Column[PhaseEffect], ...] = (
         Column("scenario", lambda e: e.scenario, "Scenario"),
         Column("workload", lambda e: e.workload, "Workload"),

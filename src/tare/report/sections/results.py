@@ -33,7 +33,7 @@ from tare.report.page.words import (
 from tare.units import format_quantity
 
 COST = "Cost factor"
-"""The heading of an effect as a cost."""
+"""The heading of the column with an effect as a cost."""
 PAIRED = " †"
 """Marks a cost that is not the quotient of the two values next to it."""
 ABOUT_COST = (
@@ -135,13 +135,13 @@ def effects_table(
 
 
 def _names(comparison: Comparison, keys: Sequence[Key]) -> tuple[Names, Names]:
-    """Return names for files, which never change, and those that people read."""
+    """Return names for files, which ignore ``shown_as``, and names for readers."""
     parts = [Part.of(key) for key in keys]
     return Names(parts), Names(parts, comparison.shown_as, short=True)
 
 
 def cost_notes(effects: Sequence[Effect]) -> tuple[str, ...]:
-    """Return what a reader must know of the costs and values of these effects."""
+    """Return notes on how to read the costs and values of these effects."""
     notes = []
     ratios = {effect.better for effect in effects if effect.scale == "ratio"}
     if ratios & {"lower", "higher"}:
@@ -154,14 +154,14 @@ def cost_notes(effects: Sequence[Effect]) -> tuple[str, ...]:
 
 
 def _compared(effect: Effect) -> tuple[float, float]:
-    """Return the arm's value and the baseline's over the blocks that both have."""
+    """Return the values of the arm and of the baseline over the blocks that both have."""
     if effect.compared is not None:
         return effect.compared
     return _own_value(effect, effect.arm_summary), _own_value(effect, effect.baseline_summary)
 
 
 def _own_value(effect: Effect, summary: ArmSummary) -> float:
-    """Return an arm's own value over all its blocks: the mean where it is often 0."""
+    """Return an arm's value over all its blocks: the mean if the value is often 0."""
     return summary.mean if effect.seldom else summary.centre
 
 
@@ -192,7 +192,7 @@ def _floor(effect: Effect) -> str:
 
 
 def _open(effect: Effect) -> str:
-    """Return the greatest cost that is not excluded, of what is not decided otherwise."""
+    """Return the largest cost that an inconclusive effect does not exclude; a dash otherwise."""
     if not effect.not_excluded or effect.verdict != "inconclusive":
         return NONE
     if math.isinf(effect.not_excluded):
@@ -212,7 +212,7 @@ def _interval(effect: Effect) -> str:
 
 
 def summaries_table(comparison: Comparison) -> Table[ArmSummary]:
-    """Return every arm's own values: mean and median over blocks, spread, interval, E."""
+    """Return every arm's own values: mean, median, spread, interval and E over blocks."""
     plain, names = _names(comparison, [summary.key for summary in comparison.summaries])
 
     def quantity(key: str, title: str) -> Column[ArmSummary]:

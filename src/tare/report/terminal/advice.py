@@ -1,4 +1,4 @@
-"""Say on a terminal what a pilot advises."""
+"""Print the advice of a pilot on a terminal."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from tare.units import format_duration, format_percent
 def render_advice(advices: Sequence[Advice], precision: float, console: Console) -> None:
     """Print one line per headline ratio: repeats per boot, blocks, and the time they take.
 
-    Of arms that are measured in sessions of different boots: how many rounds, of how many blocks.
+    For arms that are measured in sessions of different boots, print the number of rounds and the
+    blocks of each.
 
     Args:
-        advices: What the pilot advises.
-        precision: The relative half-width that was asked for.
+        advices: The pilot's advice, one for each ratio.
+        precision: The requested relative half-width of intervals.
         console: The console to print to.
     """
     if not advices:

@@ -38,13 +38,13 @@ COLUMNS = (
 """The table's columns, in order; narrower terminals lose some, see :data:`SPARE`."""
 
 SPARE = (("baseline_value", 128), ("value", 116), ("not_excluded", 104), ("adjusted_p", 96))
-"""Columns and the width, in characters, below which they are left out."""
+"""Optional columns, each with the terminal width, in characters, below which it is left out."""
 
 STACKED = 84
-"""Below this width an effect takes a line of words, not a row of a table."""
+"""Below this width, in characters, an effect is shown as lines of text instead of a table row."""
 
 PLAIN_WIDTH = 180
-"""Width without a terminal: nothing is left out, and what parses lines need not join them."""
+"""The width, in characters, without a terminal: it fits all columns without wrapped lines."""
 
 STYLES = {"worse": "bold red", "better": "bold green", "differs": "bold yellow"}
 
@@ -53,9 +53,9 @@ def render_comparison(comparison: Comparison, console: Console, *, every: bool =
     """Print ``comparison``: the verdict in words, then a table of effects.
 
     Args:
-        comparison: What to show.
-        console: Where to; without a terminal behind it the text is plain and wide.
-        every: Show all metrics, not only the headline ones.
+        comparison: The comparison.
+        console: The console to print to. Without a terminal behind it, the text is plain and wide.
+        every: Whether to show all metrics, not only the headline ones.
     """
     if not console.is_terminal:
         console = Console(file=console.file, width=PLAIN_WIDTH, no_color=True, highlight=False)
@@ -67,7 +67,7 @@ def render_comparison(comparison: Comparison, console: Console, *, every: bool =
 def comparison_view(
     comparison: Comparison, *, width: int = 120, every: bool = False, plain: bool = False
 ) -> RenderableType:
-    """Return ``comparison`` as something rich can print in ``width`` characters."""
+    """Return ``comparison`` as an object that rich can print in ``width`` characters."""
     comparison = arrange(comparison)
     effects = comparison.effects if every or not comparison.headlines else comparison.headlines
     parts: list[RenderableType] = [Text(legible(comparison.title), style="bold")]
@@ -173,10 +173,10 @@ def _foot(comparison: Comparison) -> str:
 
 
 def render_pairs(comparison: Comparison, console: Console) -> None:
-    """Print every pair of arms and the ranks they leave open.
+    """Print every pair of arms and the possible ranks of each arm.
 
     Args:
-        comparison: One with all pairs.
+        comparison: A comparison with all pairs.
         console: The console to print to.
     """
     comparison = arrange(comparison)

@@ -31,10 +31,10 @@ _STEPS = "▁▂▃▄▅▆▇█"
 
 
 def render_history(history: History, console: Console) -> None:
-    """Print each headline effect over the runs, and where it changed.
+    """Print each headline effect over the runs, and the runs where it changed.
 
     Args:
-        history: What to print.
+        history: The effects over the runs.
         console: The console to print to.
     """
     names = Names(Part.of(line.key) for line in history.lines)
@@ -59,7 +59,7 @@ def render_history(history: History, console: Console) -> None:
 
 
 def _zeros(history: History) -> str:
-    """Return what was left out because it has no ratio in some runs."""
+    """Return a note on runs that were left out because they have no ratio; empty without any."""
     counts = [
         f"{key.workload} {key.metric} of {arm} in {key.scenario} ({zeros} of {len(history.runs)} "
         "runs)"
@@ -92,7 +92,7 @@ def _turn(turn: EffectTurn) -> Iterable[str]:
 
 
 def _candidate_runs(turn: EffectTurn) -> str:
-    """Return the runs between which the change may be, if more than one is left."""
+    """Return the first and last run at which the change may be; empty if only one is possible."""
     if turn.earliest == turn.latest:
         return ""
     return f"; {legible(turn.earliest)} to {legible(turn.latest)}"
@@ -107,12 +107,12 @@ def _sparkline(effects: tuple[float, ...]) -> str:
 
 
 def history_svg(history: History) -> str:
-    """Return the same as a picture, an SVG document of its own."""
+    """Return the history as a picture, a complete SVG document."""
     return svg_of(history_figure(history)).replace(TIP, "")
 
 
 def history_json(history: History) -> str:
-    """Return the same as JSON, with every number in full."""
+    """Return the history as JSON, with all digits of each number."""
     lines = [
         {
             **line.key._asdict(),

@@ -47,12 +47,12 @@ def render_changes(before: Comparison, after: Comparison, console: Console) -> N
     """Print how the headline effects of the second run differ from those of the first.
 
     Args:
-        before: The first run.
-        after: The second.
+        before: The first run's comparison.
+        after: The second run's comparison.
         console: The console to print to.
 
     Raises:
-        InputError: They have no headline effect in common, or different baselines.
+        InputError: The runs have no headline effect in common, or different baselines.
     """
     require_same_baseline([before, after])
     before = arrange(before)
@@ -107,7 +107,7 @@ def render_pooled(comparisons: Sequence[Comparison], console: Console) -> None:
     """Print the pooled effects of several runs, with a term for the run.
 
     Args:
-        comparisons: One of each run, two or more.
+        comparisons: The comparisons of the runs, two or more.
         console: The console to print to.
     """
     first = arrange(comparisons[0])
@@ -142,7 +142,7 @@ def render_pooled(comparisons: Sequence[Comparison], console: Console) -> None:
 
 
 def _left_out(comparisons: Sequence[Comparison], shown: Set[tuple[Key, str]]) -> str:
-    """Return how many headline effects of several runs have no such mean, and where they are."""
+    """Return a note on headline effects of several runs that have no pooled mean; empty if none."""
     runs_with = Counter(
         (effect.key, effect.arm)
         for comparison in comparisons
@@ -159,7 +159,7 @@ def _left_out(comparisons: Sequence[Comparison], shown: Set[tuple[Key, str]]) ->
 
 
 def table_of(*titles: str, plain: Console) -> Table:
-    """Return an empty table of these columns, fit for the console."""
+    """Return an empty table of these columns, with borders that the console can show."""
     style = box.SIMPLE_HEAD if plain.is_terminal else box.ASCII2
     table = Table(box=style, pad_edge=False)
     for title in titles:
