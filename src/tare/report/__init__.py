@@ -1,6 +1,6 @@
-"""Pages, tables and figures; does not depend on how data was made.
+"""Pages, tables and figures, which do not depend on how the data was made.
 
-The parts are loaded when first asked for: a table on a terminal needs no figures.
+The parts are imported on first use, because a table on a terminal needs no figures.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The figures: functions from data to drawings, placed by the pixel."""
+"""The figures: functions that turn data into drawings with pixel positions."""

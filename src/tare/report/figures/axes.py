@@ -1,4 +1,4 @@
-"""Axes in SI units: round ticks, labelled as people write quantities."""
+"""Axes in SI units, with round ticks and labels in readable units."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ LOGARITHMIC_FROM = 4.0
 
 @dataclass(frozen=True)
 class Axis:
-    """The range of an axis, and its ticks and title.
+    """The range of an axis, with its ticks.
 
     Args:
-        low: The value at its beginning.
-        high: The value at its end, above ``low``.
-        ticks: The positions of its labels.
+        low: The value at the start of the axis.
+        high: The value at the end, above ``low``.
+        ticks: The values at which it has labels.
         labels: The labels' texts.
-        logarithmic: Whether equal lengths are equal factors; ``low`` is above zero then.
+        logarithmic: Whether equal lengths are equal factors. ``low`` is then above zero.
     """
 
     low: float
@@ -32,7 +32,7 @@ class Axis:
     logarithmic: bool = False
 
     def share(self, value: float) -> float:
-        """Return how far along the axis ``value`` is: 0 at ``low``, 1 at ``high``."""
+        """Return the position of ``value`` along the axis: 0 at ``low``, 1 at ``high``."""
         if self.logarithmic:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
@@ -41,7 +41,7 @@ class Axis:
 def value_axis(values: Iterable[float], unit: str, *, most: int = 6) -> Axis:
     """Return an axis in ``unit``, wide enough for all ``values``.
 
-    The axis is logarithmic where all values are positive and span more than a factor of four.
+    It is logarithmic if all values are positive and span more than a factor of four.
     """
     finite = [value for value in values if math.isfinite(value)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
@@ -60,10 +60,10 @@ def linear_axis(values: Iterable[float], unit: str, *, most: int = 6) -> Axis:
 
 
 def log_axis(low: float, high: float, unit: str, *, most: int = 6) -> Axis:
-    """Return a logarithmic axis from ``low`` to ``high``, both > 0, and spare."""
+    """Return a logarithmic axis in ``unit``, slightly wider than ``low`` to ``high``, both > 0."""
     spare = (high / low) ** 0.06 if high > low else 1.1
     low, high = low / spare, high * spare
-    # Ticks of ratios are round about 1; within less than a factor of three there may be none.
+    # Ratio ticks are round near 1. Within a factor of three, a range far from 1 may have none.
     ticks = log_ticks(low, high, most) if high / low > 3 else linear_ticks(low, high, most)
     return _labelled(low, high, ticks, unit, logarithmic=True)
 

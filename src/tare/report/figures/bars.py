@@ -17,15 +17,15 @@ from tare.units import format_number, format_quantity
 WIDE, NARROW = 720.0, 360.0
 HEAD, ROW, BAR, FOOT, TITLE = 18.0, 19.0, 13.0, 26.0, 12.0
 LABELS, FEW_LABELS, VALUES = 150.0, 124.0, 64.0
-"""Pixels for names of arms, in a wide and in a narrow figure, and for values beyond the bars."""
+"""Pixels for names of arms, in a wide and in a narrow figure, and for values right of the bars."""
 BOLD = 13.0
-"""The size of letters that are as wide as bold ones of the size that is written."""
+"""A regular font size, in pixels, that is as wide as the bold size used here."""
 BREAK, GAP = 8.0, 4.0
-"""Pixels of the end of a broken bar, and of the gap before it."""
+"""Pixels of the end of a broken bar, and of the gap before the end."""
 SHARE = "%"
 """The unit of shares, which are written in per cent."""
 NOTHING = 1e-9
-"""Values below are as good as none: no byte, share or time is so small."""
+"""Values below this count as 0, because no byte, share or time is so small."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,13 @@ class Bar:
     """One arm's value.
 
     Args:
-        group: Its heading: bars of one group follow each other.
+        group: The group's heading. Bars of one group follow each other.
         arm: The arm.
-        emulated: Whether it is emulated.
-        value: At least 0.
-        ends: Its interval; None if it has none.
-        to: What it links to on the page.
-        unit: Unit of the value, if the figure has no common one.
+        emulated: Whether the arm is emulated.
+        value: The value, at least 0.
+        ends: The interval; None without one.
+        to: The link target on the page.
+        unit: The value's unit, if the figure has no common one.
     """
 
     group: str
@@ -52,14 +52,16 @@ class Bar:
 
 
 OUTLIER = 4.0
-"""Emulated bars longer than all others by more than this factor are broken at the figure's end:
-otherwise the others could not be compared."""
+"""Emulated bars that are longer than all others by more than this factor are broken.
+
+Otherwise the others would be too short to compare.
+"""
 MOST_APART = 50.0
 """Groups whose largest values differ by more than this factor cannot share a scale."""
 
 
 def common_unit(bars: Sequence[Bar]) -> str:
-    """Return the unit that all bars can be drawn in on one scale; empty where there is none."""
+    """Return the unit in which all bars fit on one scale; empty if there is none."""
     units = {bar.unit for bar in bars}
     largest: dict[str, float] = {}
     for bar in bars:
@@ -82,11 +84,11 @@ def bars_figure(
     Args:
         bars: The values, group by group.
         looks: The style of each arm.
-        unit: Unit of the values; :data:`SHARE` for shares; empty if each bar has its own unit:
-            then each group is drawn to its own scale, without an axis.
-        name: Name of the figure.
-        title: What it shows.
-        what: The quantity, which titles the axis; groups may name it instead.
+        unit: The values' unit; :data:`SHARE` for shares. If empty, each bar has its own unit, and
+            each group is drawn to its own scale, without an axis.
+        name: The figure's name.
+        title: The figure's title.
+        what: The quantity, as the title of the axis; groups may name it instead.
     """
     return Figure(
         name=name,
@@ -147,13 +149,13 @@ def _drawn(
 
 
 def _label(bar: Bar, room: float) -> str:
-    """Return an arm's name as far as it fits, and whole that it is emulated."""
+    """Return as much of an arm's name as fits, followed by the whole mark of emulation."""
     mark = marked("", bar.emulated)
     return fitted(legible(bar.arm), room - width_of(mark, 11), 11) + mark
 
 
 def _longest(bars: Sequence[Bar]) -> float:
-    """Return what the bars' scale ends with: broken bars do not count; 1 where all are nothing."""
+    """Return the end of the bars' scale, without broken bars; 1 if all values are 0."""
     real = _largest([bar for bar in bars if not bar.emulated])
     most = _largest(bars)
     if NOTHING < real < most / OUTLIER:

@@ -1,4 +1,4 @@
-"""A chart placed by the pixel: what is drawn is where the figure's function put it."""
+"""A canvas on which figures place marks by pixel coordinates."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Align = Literal["left", "center", "right"]
 
 
 class Canvas:
-    """Collects marks at pixel places (origin top left) and hands over one drawing."""
+    """Collects marks at pixel positions (origin top left) and returns them as one drawing."""
 
     def __init__(self, width: float) -> None:
         self.width = width
         self._marks: defaultdict[str, list[Mark]] = defaultdict(list)
 
     def rect(self, x: float, y: float, x2: float, y2: float, ink: Ink, *, to: str = "") -> None:
-        """Fill a rectangle; on the page it links to the effect or block that ``to`` names."""
+        """Fill a rectangle. On the page it links to the effect or block named by ``to``."""
         self._marks["rect"].append({"x": x, "y": y, "x2": x2, "y2": y2, "c": ink.light, "l": to})
 
     def area(self, x: float, y: float, x2: float, y2: float, to: str) -> None:
-        """Let all that is drawn in a rectangle lead to ``to``; nothing is drawn for it."""
+        """Make everything in a rectangle link to ``to``; nothing is drawn for it."""
         if to:
             self._marks["area"].append({"x": x, "y": y, "x2": x2, "y2": y2, "c": "", "l": to})
 
@@ -42,7 +42,7 @@ class Canvas:
         above: bool = False,
         opacity: float = 1,
     ) -> None:
-        """Draw a straight line, beneath the symbols or ``above`` them."""
+        """Draw a straight line, below the symbols or ``above`` them."""
         layer = "rule-above" if above else "rule-dashed" if dashed else "rule"
         dash = "4,3" if dashed else ""
         self._marks[layer].append(
@@ -61,11 +61,11 @@ class Canvas:
         """Draw straight lines from each of ``points`` to the next.
 
         Args:
-            points: Pixel places.
-            ink: Its colour.
-            size: Its width.
-            dash: Pixels drawn and left out by turns, such as ``5,3``; empty: drawn throughout.
-            to: What it links to on the page.
+            points: The points' pixel positions.
+            ink: The colour.
+            size: The line width in pixels.
+            dash: Pixels drawn and left out in turn, such as ``5,3``; empty: a solid line.
+            to: The link target on the page.
         """
         self._marks["path"].append({"p": points, "c": ink.light, "w": size, "k": dash, "l": to})
 
@@ -83,9 +83,9 @@ class Canvas:
         opacity: float = 1,
         to: str = "",
     ) -> None:
-        """Draw a symbol of ``size`` square pixels, hollow for what is emulated.
+        """Draw a symbol of ``size`` square pixels, hollow for emulated arms.
 
-        On the page it links to the effect that is called ``to`` in links, or to one block of it
+        On the page it links to ``to``: an effect's name in links, or one block of an effect
         (`tare.report.page.links.block_target`).
         """
         fill = PAPER.light if hollow else ink.light

@@ -16,18 +16,18 @@ from tare.report.page.words import metric_name
 from tare.units import format_quantity
 
 LEFT = 171
-"""Pixels for the arms' names."""
+"""The width of the arms' names, in pixels."""
 ACROSS = 256
-"""Pixels of the axis: two figures fit side by side, one on a phone."""
+"""The width of the axis, in pixels: two figures fit side by side, one on a phone."""
 
 ROW = 30
 BELOW = 37
-"""Pixels for an axis with its title."""
+"""The height of an axis with its title, in pixels."""
 BELOW_UNTITLED = 20
 APART_BY = 10
 """Pixels between one axis and the next row."""
 APART = 2.0
-"""Arms whose values are farther from the next than this factor get an axis of their own."""
+"""Arms whose values differ from the next by more than this factor get an axis of their own."""
 
 
 def distribution_figure(
@@ -41,14 +41,15 @@ def distribution_figure(
 ) -> Figure:
     """Return the figure of one metric's ``summaries``, one row per arm.
 
-    Arms far from each other would squeeze one another's dots into a line, so that each cluster of
-    near ones has an axis of its own.
+    If arms were far apart on one axis, each arm's dots would merge into a line. Each cluster of
+    arms
+    with similar values therefore has its own axis.
 
     Args:
-        summaries: One of each arm.
+        summaries: The summaries, one for each arm.
         looks: The style of each arm.
         name: The figure's name.
-        part: What it is of.
+        part: The name of the workload and its parameters.
         links: By arm the effect in which a dot links to its block, with its cells and logs.
         runs: The identities of the runs on the page, in its order.
     """
@@ -84,9 +85,9 @@ def distribution_figure(
 
 
 def clusters(summaries: Sequence[ArmSummary]) -> list[list[ArmSummary]]:
-    """Split ``summaries`` where the next greater value is more than :data:`APART` times farther.
+    """Split ``summaries`` where the next value is greater by more than a factor of :data:`APART`.
 
-    Within a cluster, and between clusters by their first member, the given order is kept.
+    Both the clusters, by their first member, and the members of each keep the given order.
     """
     if any(summary.least <= 0 for summary in summaries):
         return [list(summaries)]
@@ -104,7 +105,7 @@ def clusters(summaries: Sequence[ArmSummary]) -> list[list[ArmSummary]]:
 
 
 def _ends(summary: ArmSummary) -> tuple[float, float] | None:
-    """Return the ends of the interval; an open end is the extreme value."""
+    """Return the ends of the interval; an open end becomes the extreme value."""
     interval = summary.interval
     if interval is None:
         return None
@@ -119,7 +120,7 @@ def _axis(summaries: Sequence[ArmSummary]) -> Axis:
 
 
 def _reach(axis: Axis) -> float:
-    """Return how far right the last label of an axis reaches, in pixels."""
+    """Return the right end of the axis' last label, in pixels."""
     if not axis.ticks:
         return 0.0
     return LEFT + axis.share(axis.ticks[-1]) * ACROSS + width_of(axis.labels[-1]) / 2

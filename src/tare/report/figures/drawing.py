@@ -1,4 +1,4 @@
-"""Draw figures: as SVG for page and file, and convert that to PNG and PDF on request."""
+"""Draw figures as SVG for page and file, and convert them to PNG and PDF on request."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tare.report.figures.svg import inline_svg
 from tare.report.figures.vector import svg_of
 
 PIXELS_PER_UNIT = 2.0
-"""PNG files are drawn at twice the SVG's size, for dense screens and print."""
+"""The scale of PNG files: twice the SVG's size, for dense screens and print."""
 
 SVG, PNG, PDF = "svg", "png", "pdf"
 EXTENSIONS = (SVG, PNG, PDF)
-"""What figures can be drawn as; as SVG always, for the page holds it."""
+"""The formats of figures. SVG is always drawn, because the page contains it."""
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure as the page holds it: ``wide`` and, where it differs, ``narrow`` inline SVG."""
+    """A figure in the page: ``wide`` inline SVG and, if it differs, ``narrow``."""
 
     figure: Figure
     wide: str
@@ -32,10 +32,10 @@ class Drawn:
 
 
 def require_converter(formats: Sequence[str]) -> None:
-    """Check that figures can be drawn as all ``formats``.
+    """Check that figures can be drawn in all ``formats``.
 
     Args:
-        formats: Out of `EXTENSIONS`.
+        formats: Formats out of `EXTENSIONS`.
 
     Raises:
         NotAvailable: A format needs vl-convert, which is not installed.
@@ -53,9 +53,9 @@ def draw(
     """Draw all ``figures``, and write NAME.svg and so on into ``folder``.
 
     Args:
-        figures: What to draw; names must be unique.
-        folder: Exists already.
-        formats: What each is drawn as, out of `EXTENSIONS`; SVG always.
+        figures: The figures; their names must be unique.
+        folder: The folder, which exists already.
+        formats: The formats to draw, out of `EXTENSIONS`; SVG is always drawn.
 
     Returns:
         The drawn figures by name, in the order of ``figures``.
@@ -71,7 +71,7 @@ def _draw(figure: Figure, folder: Path, formats: Sequence[str]) -> Drawn:
     svg, name = svg_of(figure.spec), figure.name
     put(folder / f"{name}.svg", svg)
     if PNG in formats or PDF in formats:
-        # It takes long to load, and most reports need none of it.
+        # The import takes long, and most reports need neither format.
         import vl_convert
 
         if PNG in formats:

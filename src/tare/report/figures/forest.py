@@ -33,22 +33,22 @@ from tare.report.page.words import (
 )
 
 FAR = 2.5
-"""A whole range wider than this gets a close-up next to it."""
+"""If the whole range is wider than this factor, a close-up is drawn next to it."""
 
 NEAR = 1.3
-"""Costs within this factor of 1 belong into the close-up."""
+"""The close-up shows costs within this factor of 1."""
 
 SEPARATOR = " · "
-"""Between what was measured and its metric, in a label."""
+"""Separates a workload from its metric in a label."""
 
 ROOM_FOR_TWO = 270
-"""Pixels of a plot that has room for a close-up next to the whole range."""
+"""The least width, in pixels, of a plot with a close-up next to the whole range."""
 
 LABELS = 300
-"""Most pixels that a compact figure's labels have left of the rows; half of a small one."""
+"""The greatest width, in pixels, of a compact figure's labels; at most half of the figure."""
 
 TWO_LINES = 34
-"""Pixels that a label on two lines needs."""
+"""The height of a label on two lines, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class Group:
 
     @property
     def floor(self) -> float:
-        """What the A/A pair cannot exclude of this metric, relative; 0 without a pair."""
+        """The relative difference that the A/A pair cannot exclude here; 0 without a pair."""
         return max(effect.noise_floor or 0.0 for effect in self.effects)
 
 
 @dataclass(frozen=True)
 class CostPanel:
-    """A stretch of the cost axis, drawn between two pixel columns; ends in log-cost."""
+    """A range of the cost axis, as logarithms of costs, drawn between two pixel columns."""
 
     left: float
     right: float
@@ -75,7 +75,7 @@ class CostPanel:
     title: str
 
     def x(self, factor: float) -> float:
-        """Return the pixel column of a cost, held within the panel."""
+        """Return the pixel column of a cost, limited to the panel."""
         share = (math.log(max(factor, 1e-300)) - self.low) / (self.high - self.low)
         return self.left + min(max(share, 0.0), 1.0) * (self.right - self.left)
 
@@ -87,7 +87,7 @@ class CostPanel:
 
 @dataclass(frozen=True)
 class ForestLayout:
-    """Where things are, in pixels."""
+    """The layout of a figure: widths, heights and columns in pixels."""
 
     width: float
     plot: tuple[float, float]
@@ -99,7 +99,7 @@ class ForestLayout:
     numbers: bool = True
     font: float = 12
     strip: float = 25
-    """Where a stacked row's mark is, below its top."""
+    """The distance from the top of a stacked row to its mark, in pixels."""
 
 
 WIDE = ForestLayout(940, (236, 668), 23, 30, stacked=False, label=31)
@@ -112,7 +112,7 @@ def _panels(groups: Sequence[Group], margin: float, layout: ForestLayout) -> lis
     places = _logs(cost(effect) for effect in known)
     ends = _logs(end for effect in known for end in cost_interval(effect) or ())
     least = math.log1p(max([margin, *(group.floor for group in groups)]))
-    # One interval that the data could hardly bound must not squeeze all others into a line.
+    # One interval that is almost unbounded must not squeeze all others into a line.
     reach = max(1.5 * (max(places) - min(places)), math.log(NEAR))
     low = max(min([*places, *ends, -1.5 * least]), min([*places, -1.5 * least]) - reach)
     high = min(max([*places, *ends, 1.5 * least]), max([*places, 1.5 * least]) + reach)
@@ -141,7 +141,7 @@ def paint(
     looks: Mapping[str, ArmStyle],
     layout: ForestLayout,
 ) -> Spec:
-    """Paint one row per effect, with its numbers where ``layout`` has room for them."""
+    """Paint one row per effect, with its numbers if ``layout`` has room for them."""
     canvas = Canvas(layout.width)
     panels = _panels(groups, comparison.margin, layout)
     top = 46.0 if len(panels) > 1 else 28.0
@@ -209,7 +209,7 @@ def _grid(
 def _strips(
     places: Sequence[tuple[Group, float, float]], top: float, bottom: float, layout: ForestLayout
 ) -> list[tuple[float, float]]:
-    """Return from where to where the axis is drawn: in stacked rows not behind the words."""
+    """Return the vertical ranges in which the axis is drawn; stacked rows leave out the text."""
     if not layout.stacked or layout.compact:
         return [(top, bottom)]
     return [
@@ -343,7 +343,7 @@ def paint_compact(
 
 
 def _write_row_label(canvas: Canvas, right: float, middle: float, label: str) -> None:
-    """Write a row's label left of it, on two lines if one is too short."""
+    """Write a row's label to its left, on two lines if it does not fit on one."""
     what, _, metric = label.rpartition(SEPARATOR)
     if width_of(label) <= right or not what:
         canvas.text(right, middle, fitted(label, right), align="right")

@@ -1,4 +1,4 @@
-"""What all figures share: the type they hand over, and ticks of ratios."""
+"""Types of drawings and figures, and helpers for their axes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tare.units import format_number
 FONT = "Arial, Helvetica, 'Liberation Sans', sans-serif"
 
 Mark = dict[str, Any]
-"""One line, area, symbol or text: places ``x`` and ``y`` in pixels, colour ``c``, and its own."""
+"""One line, area, symbol or text: ``x`` and ``y`` in pixels, the colour ``c``, and more."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Spec:
 
     Args:
         width: The width in pixels, without padding.
-        height: Likewise.
-        marks: What is drawn, by kind.
+        height: The height in pixels, without padding.
+        marks: The marks to draw, by kind.
     """
 
     width: float
@@ -36,13 +36,13 @@ class Figure:
     """A figure to be drawn.
 
     Args:
-        name: Unique within the report; becomes file name and element id.
-        title: What it is.
-        description: What it shows, in words, for readers who hear the page.
-        spec: For paper and wide screens.
-        narrow: For phones; None when ``spec`` reads well there too.
-        emulated: True if any of its data comes from an emulated arm.
-        panels: How many panels have axes of their own.
+        name: A name unique within the report; it becomes file name and element id.
+        title: The figure's title.
+        description: A description in words, for readers who use a screen reader.
+        spec: The drawing for paper and wide screens.
+        narrow: The drawing for phones; None if ``spec`` is readable there too.
+        emulated: Whether any data comes from an emulated arm.
+        panels: The number of panels with axes of their own.
         emulated_as: The style of emulated arms' marks, in words.
     """
 
@@ -61,10 +61,11 @@ Captioned = tuple[Figure, str]
 
 
 def ratio_ticks(low: float, high: float, most: int = 7) -> list[float]:
-    """Return round ratios between ``low`` and ``high``, both > 0, always with 1 when inside.
+    """Return round ratios between ``low`` and ``high``, both > 0, with 1 if it is inside.
 
-    Over wide ranges they are 1, 2 or 5 times a power of ten; over narrow ones evenly spaced round
-    numbers, on which a logarithmic axis is nearly linear.
+    Over wide ranges they are 1, 2 or 5 times a power of ten. Over narrow ranges, where a
+    logarithmic
+    axis is nearly linear, they are evenly spaced round numbers.
     """
     if high / low > 3:
         candidates: list[list[float]] = []
@@ -95,25 +96,25 @@ def log_ticks(low: float, high: float, most: int = 8) -> list[float]:
 
 
 def times(ratio: float) -> str:
-    """Return a tick's ratio as people write it: ``1×``, ``1.05×``, ``200×``."""
+    """Return a tick's ratio for reading: ``1×``, ``1.05×``, ``200×``."""
     return f"{format_number(ratio, 6)}×"
 
 
 SMALL_LETTER = 5.2
-"""Pixels of a letter of the smallest size."""
+"""The width of a letter of the smallest size, in pixels."""
 
 LEAST_LETTERS = 4
-"""If fewer characters of a name fit, it is not drawn."""
+"""A name that would be cut to fewer characters is not drawn."""
 
 
 def name_within(name: str, left: float, right: float, taken: float) -> str:
-    """Return what of a name fits over a stretch of an axis in small letters, or nothing.
+    """Return as much of a name as fits above a range of an axis in small letters; may be empty.
 
     Args:
         name: The name.
-        left: The start of the stretch, in pixels.
-        right: Its end, in pixels.
-        taken: Up to where another name is already; stretches may overlap.
+        left: The start of the range, in pixels.
+        right: The end of the range, in pixels.
+        taken: The end of the previous name, in pixels; ranges may overlap.
     """
     letters = int((right - left) / SMALL_LETTER)
     if len(name) > letters < LEAST_LETTERS:

@@ -1,4 +1,4 @@
-"""The interference matrix: how much worse each arm's work runs next to each kind of neighbour."""
+"""The interference matrix: the slowdown of each arm's work by each kind of neighbour."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tare.report.page.words import (
 WIDE, NARROW = 720.0, 360.0
 ROW, HEAD, ARM = 34.0, 26.0, 24.0
 STEPS = (1.05, 1.25, 2.0, 4.0, 10.0)
-"""Slowdowns from which the next colour is taken."""
+"""The slowdowns at which the colour changes."""
 MOST_ROWS = 60
 
 
@@ -41,7 +41,7 @@ class HeatRow:
 
 
 def heat_rows(effects: Sequence[NeighbourEffect]) -> tuple[HeatRow, ...]:
-    """Return the matrix: one row an arm and metric, one column a scenario."""
+    """Return the matrix: one row for each arm and metric, one column for each scenario."""
     cells: dict[tuple[str, str, str, str], dict[str, NeighbourEffect]] = {}
     for effect in effects:
         key = (effect.arm, effect.key.workload, effect.key.parameters, effect.key.metric)
@@ -75,8 +75,8 @@ def heat_figure(
     Args:
         effects: The slowdowns; at least one.
         name: The figure's name.
-        title: What it is.
-        links: What its fields lead to.
+        title: The figure's title.
+        links: Finds the link targets of the matrix's fields.
     """
     rows = heat_rows(effects)[:MOST_ROWS]
     scenarios = tuple(dict.fromkeys(effect.key.scenario for effect in effects))

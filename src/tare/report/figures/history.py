@@ -18,14 +18,14 @@ from tare.report.page.words import Names, Part, marked, metric_name, ratio, rati
 WIDTH, LEFT, RIGHT = 720.0, 64.0, 12.0
 HEADING, PANEL, BETWEEN, FOOT = 40.0, 72.0, 40.0, 24.0
 LEAST_FACTOR = 1.02
-"""Panels span at least so much, so that noise of a per mille does not look like a change."""
+"""Panels span at least this factor, so that noise of a per mille does not look like a change."""
 
 
 def history_figure(history: History) -> Spec:
-    """Return the picture: effects over runs, in order of their start, each on a scale of its own.
+    """Return a drawing of effects over runs, in order of their start, one scale for each effect.
 
     Args:
-        history: What to draw.
+        history: The effects over the runs.
     """
     canvas = Canvas(WIDTH)
     names = Names(Part.of(line.key) for line in history.lines)

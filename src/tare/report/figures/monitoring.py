@@ -1,4 +1,4 @@
-"""What a machine and its host were busy with, over time: one panel for each kind of counter."""
+"""The load of a machine and its host over time: one panel for each kind of counter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WIDE, NARROW = 720.0, 360.0
 LEFT, GAP, HEIGHT, SPACE = 62.0, 14.0, 64.0, 54.0
 MOST_POINTS, MOST_COLUMNS = 160, 4
 LEAST_PACKETS = 50.0
-"""Packets per second from which a machine's network counts as used; idle networks have fewer."""
+"""The packets per second from which a machine's network counts as used."""
 ROLES = (SUBJECT, "slave-1")
 WORDS = {SUBJECT: "the machine", "slave-1": "the first slave", ARMS_HOST: "its host"}
 
@@ -33,13 +33,13 @@ class CounterPanel:
     unit: str
     lines: tuple[tuple[str, str, Ink], ...]
     whole: float | None = None
-    """The axis' end, where the quantity has one."""
+    """The end of the axis, if the quantity has one."""
     networked: bool = False
-    """Whether it is about single packets, and shown only if a machine's network is used."""
+    """Whether it counts single packets, and is shown only if a machine's network is used."""
 
 
 def _cpu(kind: str, title: str) -> CounterPanel:
-    """Return the panel of some CPUs: four lines, as I/O wait is idle time and stacks on nothing."""
+    """Return the panel of some CPUs with four lines. I/O wait is not stacked: it is idle time."""
     states = ("user", "system", "iowait", "steal")
     lines = ((f"{kind}-{state}", state, ink) for state, ink in zip(states, ARMS, strict=False))
     return CounterPanel(title, "1", tuple(lines), whole=1.0)
@@ -78,12 +78,12 @@ PANELS = (
 
 
 def monitoring_figure(monitor: Monitor, *, name: str, links: Links | None = None) -> Figure:
-    """Return the counters of one cell; panels in which nothing ever happened are left out.
+    """Return the counters of one cell. Panels that are 0 throughout are left out.
 
     Args:
         monitor: The cell.
         name: The figure's name.
-        links: What it links to: the cell's block.
+        links: Finds the figure's link target: the cell's block.
     """
     panels = [panel for panel in PANELS if _moved(monitor, panel)]
     to = links.cell(part_of(monitor), monitor.arm, monitor.run, monitor.block) if links else ""
@@ -111,7 +111,7 @@ def _moved(monitor: Monitor, panel: CounterPanel) -> bool:
 
 
 def _packets(monitor: Monitor) -> float:
-    """Return the most packets that a machine received a second on average; its host's aside."""
+    """Return the highest mean of received packets per second among the machines, not hosts."""
     received = (track.mean("net-packets-received") or 0.0 for track in monitor.machines)
     return max(received, default=0.0)
 
@@ -160,14 +160,14 @@ def _drawn(monitor: Monitor, panels: Sequence[CounterPanel], width: float, to: s
 
 
 def _columns(monitor: Monitor) -> list[str]:
-    """Return whose counters are drawn: of a cluster one slave's, as its master only waits."""
+    """Return the roles whose counters are drawn; for a cluster one slave, as its master waits."""
     there = [role for role in ROLES if monitor.track(role) is not None]
     machines = [role for role in there if role != SUBJECT or "slave-1" not in there]
     return [*machines, *(track.role for track in monitor.hosts)][:MOST_COLUMNS]
 
 
 def whose_counters(role: str) -> str:
-    """Return in words whose counters a track has."""
+    """Return in words the owner of a track's counters."""
     return WORDS.get(role) or (f"the host {host_named(role)}" if is_host(role) else role)
 
 
@@ -175,7 +175,7 @@ def _legend(canvas: Canvas, monitor: Monitor, panel: CounterPanel, top: float) -
     canvas.text(0, top - 8, panel.title, size=12, bold=True)
     x = 12 + 7.4 * len(panel.title)
     for quantity, word, ink in panel.lines:
-        # What was not counted, such as steal that no hypervisor reports, has no line.
+        # A quantity without values, such as steal that no hypervisor reports, has no line.
         if not any(quantity in track.values for track in monitor.tracks):
             continue
         canvas.rule(x, top - 8, x + 14, top - 8, ink, size=2)
@@ -236,7 +236,7 @@ def thinned(
 
     Args:
         times: The ends of the intervals, in seconds.
-        values: One value an interval.
+        values: One value for each interval.
         most: The most steps.
     """
     ends = list(times[: len(values)])

@@ -1,4 +1,4 @@
-"""Values of each arm over the size of objects: one line an arm."""
+"""Values of each arm over the size of objects, one line for each arm."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ QUANTITIES = {"1/s": "requests per second", "B/s": "bandwidth", "%": "loss"}
 """Titles of the vertical axis, by unit."""
 TICKS = 5
 NOTHING = 1e-9
-"""Values that differ by less are as good as none: no request, byte or share is so small."""
+"""Values that differ by less than this count as equal: no request, byte or share is so small."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """One value: of an arm, at a size; ``least``: at least so much; ``to``: what it links to."""
+    """One arm's value at a size. ``least``: it is a lower bound; ``to``: the link target."""
 
     arm: str
     emulated: bool
@@ -36,7 +36,7 @@ class Mark:
 
     @property
     def is_least(self) -> bool:
-        """True if the value is a lower bound; a bound of nothing states nothing."""
+        """Whether the value is a lower bound above 0; a bound of 0 says nothing."""
         return self.least and self.value > NOTHING
 
 
@@ -46,11 +46,11 @@ def over_size_figure(
     """Return the figure; at least one mark. Hollow marks are *at least*; emulated arms are dashed.
 
     Args:
-        name: Name of the figure.
-        title: What it shows.
+        name: The figure's name.
+        title: The figure's title.
         marks: The values, each arm's by size.
         looks: The style of each arm.
-        unit: Unit of the values; ``%`` for shares.
+        unit: The values' unit; ``%`` for shares.
     """
     words = "; ".join(
         f"{mark.arm}, {format_size(mark.size)}: {'at least ' * mark.is_least}"
@@ -115,7 +115,7 @@ def _drawn(marks: Sequence[Mark], looks: Mapping[str, ArmStyle], unit: str, widt
 
 
 def _ticks(values: Sequence[float]) -> list[float]:
-    """Return round ticks from 0 (or below) to beyond the greatest value."""
+    """Return round ticks from 0 or below to above the greatest value."""
     low, high = min(0.0, *values), max(0.0, *values)
     if high - low < NOTHING:
         return [0.0, 1.0]

@@ -1,9 +1,9 @@
-"""The first screen's figure: what each arm costs against the baseline, with intervals.
+"""The first screen's figure: the cost of each arm against the baseline, with intervals.
 
-One row per workload and arm on a logarithmic axis of cost (1 = even, 2 = twice), oriented so that
-right is always worse. The practical margin and what the A/A pair cannot exclude are shaded; what
-is equivalent is grey, as is all that is not decided; what is emulated is hollow, dashed and marked
-so. When one arm is far away, a close-up of the surroundings of 1 is next to the whole range.
+The figure has one row per workload and arm on a logarithmic axis of cost (1 = even, 2 = twice), and
+right is always worse. The practical margin is shaded, as is the difference that the A/A pair cannot
+exclude. Equivalent and undecided effects are grey. Emulated arms are hollow, dashed and marked so.
+When one arm is far away, a close-up of the range around 1 is next to the whole range.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tare.report.page.words import (
 )
 
 CROWDED = 56
-"""With more effects than this a workload's arms share one row, without numbers."""
+"""With more effects than this, a workload's arms share one row, without numbers."""
 MOST_ROWS = 50
-"""With more than these, each workload keeps its first headline; the sections have all."""
+"""With more metrics than this, each workload keeps its first headline; the sections have all."""
 
 
 def overhead_figure(
@@ -60,7 +60,7 @@ def overhead_figure(
 
 
 def overview(comparison: Comparison) -> tuple[Effect, ...]:
-    """Return the effects that the figure shows: all headlines, or of many each workload's first."""
+    """Return the effects that the figure shows: all headlines, or each workload's first if many."""
     drawn = tuple(effect for effect in comparison.headlines if cost(effect) is not None)
     if len({effect.key for effect in drawn}) <= MOST_ROWS:
         return drawn
@@ -120,7 +120,7 @@ def _describe(comparison: Comparison, groups: Sequence[Group]) -> str:
 
 
 def shading_note(comparison: Comparison) -> str:
-    """Return what the figure's shades mean, as a sentence for its caption."""
+    """Return a sentence for the caption that explains the figure's shades."""
     floors = [e.noise_floor for e in comparison.headlines if e.noise_floor and e.scale == "ratio"]
     text = f"Pale band: the practical margin of ±{percent(comparison.margin)}"
     if floors:

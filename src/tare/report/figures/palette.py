@@ -1,7 +1,7 @@
-"""Colours: one per role and arm, distinct for colour-blind eyes, in a light and a dark theme.
+"""Colours: one per role and arm, distinct for colour-blind readers, in a light and a dark theme.
 
-Figures are drawn once, in the light colours. Every colour there is unique to its role, so that the
-page can swap each for a CSS variable and follow the reader's scheme.
+Figures are drawn once, in the light colours. Every light colour is unique to its role, so that the
+page can replace each by a CSS variable and follow the reader's colour scheme.
 
 The arms' hues are those of Okabe and Ito, *Color Universal Design* (2008), darkened or lightened
 for contrast, then the "muted" set of Paul Tol, *Colour Schemes* (2021).
@@ -17,7 +17,7 @@ BASELINE_SHAPE = "square"
 
 @dataclass(frozen=True)
 class Ink:
-    """One colour in both dresses; ``role`` names its CSS variable."""
+    """One colour in the light and the dark theme; ``role`` names its CSS variable."""
 
     role: str
     light: str
@@ -55,7 +55,7 @@ HEAT = (
     Ink("heat-4", "#e58442", "#9c5a1e"),
     Ink("heat-5", "#cf6430", "#b8551f"),
 )
-"""From no slowdown to the worst; text on any of them stays readable."""
+"""Colours from no slowdown to the worst; text on all of them is readable."""
 SHAPES = ("circle", "diamond", "triangle-up", "triangle-down", "cross", "square")
 
 INKS = (PAPER, TEXT, SOFT, RULE, AXIS, MARGIN, NOISE, TIE, BASELINE, *ARMS, *HEAT)
@@ -63,16 +63,16 @@ INKS = (PAPER, TEXT, SOFT, RULE, AXIS, MARGIN, NOISE, TIE, BASELINE, *ARMS, *HEA
 
 @dataclass(frozen=True)
 class ArmStyle:
-    """How one arm is drawn in every figure: its colour and, as a second sign, its shape."""
+    """The style of one arm in every figure: its colour and, as a second sign, its shape."""
 
     ink: Ink
     shape: str
 
 
 def looks(arms: Sequence[str], baseline: str | None) -> dict[str, ArmStyle]:
-    """Give each arm its look: the baseline a neutral one, the others hues in the study's order.
+    """Return the style of each arm: neutral for the baseline, other hues in the study's order.
 
-    Past eleven arms hues come again with another shape.
+    After eleven arms the hues repeat with another shape.
     """
     given: dict[str, ArmStyle] = {}
     others = [arm for arm in arms if arm != baseline]
@@ -86,10 +86,10 @@ def looks(arms: Sequence[str], baseline: str | None) -> dict[str, ArmStyle]:
 
 
 def css_variables(dress: str) -> str:
-    """Return the declarations ``--role: colour;`` of the ``light`` or ``dark`` dress."""
+    """Return the declarations ``--role: colour;`` of the ``light`` or ``dark`` theme."""
     return "".join(f"--{ink.role}:{getattr(ink, dress)};" for ink in INKS)
 
 
 def variable_of_colour() -> Mapping[str, str]:
-    """Return the CSS ``var(...)`` by light colour, for swapping colours in a drawn figure."""
+    """Return the CSS ``var(...)`` of each light colour, to replace colours in a drawn figure."""
     return {ink.light: f"var(--{ink.role})" for ink in INKS}

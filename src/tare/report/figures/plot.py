@@ -12,12 +12,12 @@ from tare.report.page.words import EMULATED, short
 
 TICK = 5
 LABEL = 15
-"""From an axis to the middle of its labels, downwards; letters are 12 pixels tall."""
+"""Pixels from an axis down to the middle of its labels; letters are 12 pixels tall."""
 TITLE = 34
-"""From an axis to the middle of its title, downwards."""
+"""Pixels from an axis down to the middle of its title."""
 SIZE = 12
 GAP = 8
-"""Between two labels; some computers have wider letters than Arial's."""
+"""The least number of pixels between two labels; some fonts are wider than Arial."""
 
 _WIDE, _NARROW = frozenset("MWmw@%&—…"), frozenset(" ijltfr.,:;'|!I()[]/-·")
 
@@ -37,11 +37,11 @@ class Plot:
         return self.left + axis.share(value) * self.width
 
     def y(self, axis: Axis, value: float) -> float:
-        """Return the pixel row of a value; greater ones are further up."""
+        """Return the pixel row of a value; greater values are further up."""
         return self.top + (1 - axis.share(value)) * self.height
 
     def frame(self) -> None:
-        """Draw its border."""
+        """Draw the plot's border."""
         left, top = self.left + 0.5, self.top + 0.5
         right, bottom = left + self.width, top + self.height
         for ends in (
@@ -53,14 +53,14 @@ class Plot:
             self.canvas.rule(*ends, RULE)
 
     def across_grid(self, axis: Axis) -> None:
-        """Draw an upright line at each tick of an axis along the bottom."""
+        """Draw a vertical line at each tick of the horizontal axis."""
         top = self.top + 0.5
         for tick in axis.ticks:
             x = _sharp(self.x(axis, tick))
             self.canvas.rule(x, top, x, top + self.height, RULE)
 
     def across(self, axis: Axis, title: str = "") -> None:
-        """Draw an axis along the bottom, labelled below; labels that would touch are left out."""
+        """Draw the horizontal axis, with labels below; labels that would touch are left out."""
         bottom, left = self.top + self.height + 0.5, self.left + 0.5
         for tick in axis.ticks:
             x = _sharp(self.x(axis, tick))
@@ -74,7 +74,7 @@ class Plot:
             self.canvas.text(middle, bottom + TITLE, title, ink=SOFT, align="center")
 
     def up(self, axis: Axis) -> None:
-        """Draw an axis along the left side, with a line across and a label left at each tick."""
+        """Draw the vertical axis, with a horizontal line and a label at each tick."""
         left, top = self.left + 0.5, self.top + 0.5
         self.canvas.rule(left, top, left, top + self.height, AXIS)
         for tick, label in zip(axis.ticks, axis.labels, strict=True):
@@ -85,12 +85,12 @@ class Plot:
 
 
 def _sharp(place: float) -> float:
-    """Return where a line of one pixel is drawn without blur."""
+    """Return the nearest position at which a line of one pixel is drawn without blur."""
     return round(place) + 0.5
 
 
 def apart(labels: Iterable[tuple[float, str]]) -> Iterator[tuple[float, str]]:
-    """Return those of some labels that keep off all before them, each with its middle in pixels."""
+    """Yield labels that do not touch earlier ones, each with its middle in pixels."""
     placed: list[tuple[float, float]] = []
     for x, label in labels:
         half = width_of(label) / 2
@@ -100,13 +100,13 @@ def apart(labels: Iterable[tuple[float, str]]) -> Iterator[tuple[float, str]]:
 
 
 def below_tick(canvas: Canvas, x: float, y: float, label: str, *, size: float = 10) -> None:
-    """Write a label below its tick, so far left that the picture's right edge does not cut it."""
+    """Write a label below its tick, moved left if the picture's right edge would cut it."""
     inside = canvas.width - width_of(label, size) / 2
     canvas.text(min(x, inside), y, label, ink=SOFT, size=size, align="center")
 
 
 def width_of(text: str, size: float = SIZE) -> float:
-    """Return about how many pixels ``text`` takes in Arial; rather too many than too few."""
+    """Return the approximate width of ``text`` in Arial, in pixels; errors are towards wider."""
     tenths = sum(9 if c in _WIDE else 3 if c in _NARROW else 7 if c.isupper() else 6 for c in text)
     return tenths / 10 * size
 
@@ -123,7 +123,7 @@ def fitted(text: str, room: float, size: float = SIZE) -> str:
 def arm_labels(
     arms: Sequence[str], emulated: frozenset[str] | set[str], most: int = 26
 ) -> dict[str, str]:
-    """Return each arm's label in figures, distinct even where long names had to be cut."""
+    """Return each arm's label in figures; labels differ even if long names had to be cut."""
     labels: dict[str, str] = {}
     for arm in arms:
         mark = f" ({EMULATED})" if arm in emulated else ""

@@ -1,4 +1,4 @@
-"""Response time over time, one panel an arm, with the phases of its neighbours shaded."""
+"""Response time over time, one panel for each arm, with the phases of its neighbours shaded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEGEND = (("median", MEDIAN), ("99th percentile", P99))
 
 @dataclass(frozen=True)
 class Ends:
-    """What all panels of a figure share: the time and the response times they span, in seconds."""
+    """The common axes of a figure's panels: time and range of response times, in seconds."""
 
     length_s: float
     low_s: float
@@ -38,10 +38,10 @@ def timeline_figure(
     """Return the timelines of several arms, all with the same axes.
 
     Args:
-        timelines: One an arm; at least one.
+        timelines: The timelines, one for each arm; at least one.
         name: The figure's name.
-        title: What it is.
-        links: What each panel links to: the block of its cell.
+        title: The figure's title.
+        links: Finds the link target of each panel: the block of its cell.
     """
     return Figure(
         name=name,
@@ -66,10 +66,10 @@ def _describe_timeline(timeline: Timeline) -> str:
 
 
 def thinned(timeline: Timeline, most: int = MOST_POINTS) -> tuple[tuple[TimeStep, float], ...]:
-    """Return at most ``most`` steps, each with its end.
+    """Return at most ``most`` steps, each with its end in seconds.
 
-    Of several in one: the medians' mean, the worst percentile and the longest, so that no long
-    response is lost.
+    Several steps merge into one with the mean of the medians, the worst percentile and the longest
+    response, so that no long response is lost.
 
     Args:
         timeline: The timeline.
@@ -94,7 +94,7 @@ def thinned(timeline: Timeline, most: int = MOST_POINTS) -> tuple[tuple[TimeStep
 
 
 def ends_of(timelines: Sequence[Timeline]) -> Ends:
-    """Return what the panels of ``timelines`` have to span."""
+    """Return the axes that fit all of ``timelines``."""
     lows = [step.median_s for timeline in timelines for step in timeline.steps if step.median_s > 0]
     highs = [step.max_s for timeline in timelines for step in timeline.steps if step.max_s > 0]
     low, high = min(lows, default=1e-3), max(highs, default=1.0)
@@ -170,7 +170,7 @@ def _steps(
             continue
         middle, high = (_y(value, ends, base) for value in (step.median_s, step.p99_s))
         canvas.point((x + x2) / 2, _y(step.max_s, ends, base), MAX, "circle", size=3)
-        # What was not measured is not bridged.
+        # Lines have a gap where nothing was measured.
         if before is not None and x - before[0] < 2:
             canvas.rule(x, before[2], x, high, P99, size=1)
             canvas.rule(x, before[1], x, middle, MEDIAN, size=1.5)

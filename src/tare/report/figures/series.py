@@ -17,7 +17,7 @@ from tare.units import format_number
 
 NANO = 1e-9
 COLUMNS = 160
-"""Time columns per arm in the scatter: each shows the least and greatest of what fell into it."""
+"""Time columns per arm in the scatter. Each shows the least and the greatest of its samples."""
 
 STEPS = 160
 """Steps per arm in the tail figure."""
@@ -25,14 +25,14 @@ STEPS = 160
 WIDTH = 350
 PANEL = 64
 HEADER = 16
-"""Pixels for an arm's name above its panel."""
+"""The height of an arm's name above its panel, in pixels."""
 BETWEEN = 7
 TAILS = 220
 UPRIGHT = 18
-"""Pixels for a title that is written upwards."""
+"""The width of a title that is written upwards, in pixels."""
 LEGEND_ROW = 16
 LEGEND_GAP = 44
-"""Pixels between the end of one name in the legend and the beginning of the next."""
+"""The gap between two names in a row of the legend, in pixels."""
 
 
 def scatter_figure(
@@ -47,18 +47,19 @@ def scatter_figure(
 ) -> Figure:
     """Return duration against time, one panel per arm, from interval extremes of one boot each.
 
-    Where samples do not follow each other without a gap, and every arm's are counted, it is
-    duration against the sample's number instead.
+    If there are gaps between samples, and every arm's samples are numbered, the figure shows
+    duration
+    against the sample's number instead.
 
     Args:
         series: Summaries by arm.
         looks: The style of each arm.
         emulated: The emulated arms.
         name: The figure's name.
-        part: What it is of.
-        links: By arm the block, in an effect, that all that is drawn of the arm links to.
-        linear: Give each arm a linear axis of its own range; by default all share a logarithmic
-            one.
+        part: The name of the workload and its parameters.
+        links: By arm the link target of its panel: a block of an effect.
+        linear: Whether each arm has a linear axis of its own range. By default all share a
+            logarithmic axis.
     """
     names = arm_labels(list(series), emulated, 36)
     labels = {arm: f"{names[arm]}, block {s.envelope_block}" for arm, s in series.items()}
@@ -114,7 +115,7 @@ def scatter_figure(
 
 
 def _across(places: Sequence[float], *, counted: bool, close: bool) -> Axis:
-    """Return the axis along the bottom: from 0, but of a close-up only what it shows."""
+    """Return the horizontal axis. It starts at 0, except in a close-up of times."""
     first, last = (min(places) if close else 0.0), max(places) or 1.0
     if close and last > first and not counted:
         ticks = linear_ticks(first, last, 4)
@@ -125,9 +126,9 @@ def _across(places: Sequence[float], *, counted: bool, close: bool) -> Axis:
 
 
 class _Column(NamedTuple):
-    """What fell into one column: its place across, and the least and greatest, in seconds.
+    """The samples of one column: their position, and the least and greatest, in seconds.
 
-    The place is a time in seconds, or the number of a sample.
+    The position is a time in seconds, or the number of a sample.
     """
 
     at: float
@@ -158,15 +159,15 @@ def tail_figure(
     part: str,
     links: Mapping[str, str] | None = None,
 ) -> Figure:
-    """Return the share of samples longer than a duration, both axes logarithmic.
+    """Return the share of samples longer than a duration, with both axes logarithmic.
 
     Args:
         series: Summaries by arm.
         looks: The style of each arm.
         emulated: The emulated arms.
         name: The figure's name.
-        part: What it is of.
-        links: By arm the effect that its line links to.
+        part: The name of the workload and its parameters.
+        links: By arm the link target of its line: an effect.
     """
     labels = arm_labels(list(series), emulated)
     points = {arm: exceedance(summary) for arm, summary in series.items()}
@@ -174,7 +175,7 @@ def tail_figure(
     x = log_axis(min(lengths), max(lengths), "s", most=6)
     least = min(share for of_arm in points.values() for _, share in of_arm)
     decades = list(range(math.floor(math.log10(least)), 1))
-    # Where all samples are alike there is one decade, and still an axis.
+    # If all samples are alike, the axis still spans one decade.
     lowest = min(decades[0], -1)
     shown = decades[:: -max(1, math.ceil(len(decades) / 7))]
     y = Axis(
@@ -219,7 +220,7 @@ def _dash(emulated: bool) -> str:
 
 
 def _steps(places: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """Yield the corners of a step line: level up to each place, then to that place's height."""
+    """Yield the corners of a step line: horizontal to each place, then vertical to its height."""
     level = None
     for x, y in places:
         if level is not None:
@@ -229,7 +230,7 @@ def _steps(places: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float
 
 
 def _legend(canvas: Canvas, left: float, entries: Sequence[tuple[str, ArmStyle, str]]) -> float:
-    """Draw the arms' names and lines, two in a row; return where the plot begins."""
+    """Draw the arms' names and lines, two in a row; return the top of the plot in pixels."""
     column = math.ceil(max(width_of(label) for label, _, _ in entries[::2])) + LEGEND_GAP
     for place, (label, look, dash) in enumerate(entries):
         x, y = left + place % 2 * column, 7 + place // 2 * LEGEND_ROW
@@ -239,10 +240,10 @@ def _legend(canvas: Canvas, left: float, entries: Sequence[tuple[str, ArmStyle, 
 
 
 def exceedance(summary: SeriesSummary) -> list[tuple[float, float]]:
-    """Return points (seconds, share of samples at least so long), thinned to some hundred.
+    """Return points (seconds, share of samples at least so long), thinned to a few hundred.
 
     Args:
-        summary: Histogram bins in ascending order.
+        summary: A summary with histogram bins in ascending order.
     """
     total = sum(summary.counts)
     if not total:
@@ -258,7 +259,7 @@ def exceedance(summary: SeriesSummary) -> list[tuple[float, float]]:
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Keep points that differ enough in either logarithm to be seen, and both ends."""
+    """Return both ends, and the points that differ visibly in either logarithm."""
     if len(points) <= STEPS:
         return list(points)
     first, last = points[0], points[-1]

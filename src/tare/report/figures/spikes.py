@@ -1,4 +1,4 @@
-"""Guest against host around the worst gaps: what the machine saw, and what the host did then."""
+"""Guest and host around the worst gaps: the gap in the machine, and the host's activity then."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tare.units import format_duration
 WIDE, NARROW = 720.0, 360.0
 ROW, LANE, TOP = 92.0, 16.0, 34.0
 AROUND = 0.25
-"""How much of a gap's length is shown before and after it."""
+"""The time shown before and after a gap, as a share of the gap's length."""
 
 INKS: dict[CauseKind, Ink] = {
     "preempted": ARMS[1],
@@ -46,20 +46,20 @@ class Worst:
 
     @property
     def shown(self) -> tuple[float, float]:
-        """From when to when it is drawn, by the host's clock, in ns."""
+        """The start and end of the drawn time, by the host's clock, in ns."""
         margin = AROUND * (self.spike.end_ns - self.spike.begin_ns)
         return self.spike.begin_ns - margin, self.spike.end_ns + margin
 
     @property
     def title(self) -> str:
-        """Whose it is, how long, and why."""
+        """The arm, scenario and block of the gap, its length and its cause."""
         whose = f"{marked(self.cell.arm, self.cell.emulated)}, {self.cell.scenario}"
         lost = format_duration(self.spike.excess_ns / 1e9)
         return f"{whose}, block {self.cell.block}: {lost} lost, {self.spike.cause}"
 
 
 def worst_spikes(cells: Sequence[SpikeCell], most: int = 6) -> tuple[Worst, ...]:
-    """Return the longest gap of every arm and scenario, the longest first, at most ``most``."""
+    """Return the longest gap of each arm and scenario, the longest first, at most ``most``."""
     found: dict[tuple[str, str], Worst] = {}
     for cell in cells:
         for spike in cell.spikes:
@@ -71,12 +71,12 @@ def worst_spikes(cells: Sequence[SpikeCell], most: int = 6) -> tuple[Worst, ...]
 
 
 def timeline_figure(worst: Sequence[Worst], *, name: str, links: Links | None = None) -> Figure:
-    """Return the timelines of these gaps below one another.
+    """Return the timelines of these gaps, one below the other.
 
     Args:
         worst: The gaps; at least one.
         name: The figure's name.
-        links: What each links to: the block of its cell.
+        links: Finds the link target of each gap: the block of its cell.
     """
     return Figure(
         name=name,
@@ -104,7 +104,7 @@ def _drawn(worst: Sequence[Worst], width: float, links: Links | None) -> Spec:
 def _legend(canvas: Canvas, worst: Sequence[Worst], width: float) -> int:
     kinds: dict[str, Ink] = {"running": MARGIN, "gap in the guest": BASELINE}
     for each in worst:
-        # Only what is drawn: the title names causes, such as steal, whose times are not known.
+        # Only drawn causes: the title also names causes, such as steal, whose times are unknown.
         for episode in _shown_episodes(each):
             kinds[episode.cause.kind] = INKS[episode.cause.kind]
     x, y = 0.0, 8.0
@@ -122,7 +122,7 @@ def _row(canvas: Canvas, each: Worst, top: float, width: float) -> None:
     spike = each.spike
     begin, end = each.shown
     left = 44.0
-    # The label would not fit at a phone's edge.
+    # On a phone the whole label would not fit.
     title = each.title if len(each.title) * 6.2 < width else each.title[: int(width / 6.4)] + "…"
     canvas.text(0, top + 10, title, size=12, bold=width > NARROW)
 

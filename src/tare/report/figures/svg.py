@@ -1,4 +1,4 @@
-"""Make a drawn figure fit to live inside the page: themed, slim, named, unable to clash."""
+"""Adapt a drawn figure to the page: theme colours, less markup, and unique ids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import escape
 from tare.report.figures.palette import variable_of_colour
 
 TIP = "\u2063"
-"""Opens a mark's description that shall show when pointed at; no other text of ours holds it."""
+"""Marks the start of a description to show as a tooltip; no other text of Tare contains it."""
 
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u2063]")
 _ROOT = re.compile(r"<svg[^>]*?\swidth=\"([\d.]+)\" height=\"([\d.]+)\" viewBox=\"([^\"]+)\"[^>]*>")
@@ -23,21 +23,21 @@ _PAINT = re.compile(r"=\"(#[0-9a-fA-F]{6})\"")
 
 
 def legible(text: str) -> str:
-    """Return outside ``text`` with what no XML may hold (control characters) shown as ``�``."""
+    """Return outside ``text`` with control characters, which XML forbids, shown as ``�``."""
     return text if text.isprintable() else _CONTROL.sub("\ufffd", text)
 
 
 def inline_svg(svg: str, *, name: str, title: str, description: str) -> str:
     """Return ``svg`` for use inside the page.
 
-    Colours become CSS variables, the font is the page's, marks described with :data:`TIP` get a
-    native tooltip, and the picture has a title and a description for screen readers.
+    Colours become CSS variables, and the font is the page's. Marks described with :data:`TIP` get a
+    native tooltip. The picture has a title and a description for screen readers.
 
     Args:
         svg: A figure as `tare.report.figures.vector` writes it.
-        name: Unique within the page; letters, digits and hyphens.
-        title: What the figure is.
-        description: What it shows, in words.
+        name: A name of letters, digits and hyphens, unique within the page.
+        title: The figure's title.
+        description: A description of the figure in words.
     """
     root = _ROOT.search(svg)
     if root is None:
@@ -45,7 +45,7 @@ def inline_svg(svg: str, *, name: str, title: str, description: str) -> str:
     width, _, view_box = root.groups()
     body = _BACKGROUND.sub("", svg[root.end() :].removesuffix("</svg>"))
     body = _TIPPED.sub(r"<\1\2\4><title>\3</title></\1>", body)
-    # Keyboard users reach the same places by the tables' rows; a stop at each mark would be a maze.
+    # Keyboard users reach the same targets from the tables' rows, so marks are no tab stops.
     body = _LEADING.sub(_linked, body)
     for noise in (_ARIA, _FONT):
         body = noise.sub("", body)
@@ -59,7 +59,7 @@ def inline_svg(svg: str, *, name: str, title: str, description: str) -> str:
 
 
 def _linked(match: re.Match[str]) -> str:
-    """Return a mark as a link: to an effect's row, with scripts to its block, if it has one."""
+    """Return a mark as a link to an effect's row; scripts lead to its block, if it has one."""
     kind, effect, block, attributes, rest = match.groups()
     at = f' data-at="{block}"' if block else ""
     return f'<a href="#{effect}"{at} tabindex="-1"><{kind}{attributes}{rest}</a>'

@@ -1,4 +1,4 @@
-"""Where the time went: for each arm a bar of the host's CPU time, and one of the machine's own."""
+"""Use of CPU time: for each arm a bar of the host's CPU time, and a bar of the machine's own."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from tare.units import format_quantity
 WIDE, NARROW = 720.0, 360.0
 BAR, LINE, GAP, KEY = 20.0, 15.0, 12.0, 10.0
 LEAST = 0.005
-"""Shares below this are not drawn; the table has them."""
+"""Shares below this are not drawn; the table lists them."""
 MOST_ARMS = 8
-"""Arms in one figure; those after them are in the next."""
+"""The most arms in one figure; further arms are in the next figure."""
 TITLE = "Where the time goes while the proxy is full"
 
 
 GREYS: Mapping[str, Ink] = {"idle": NOISE, "unowned": TIE}
-"""What is of no owner has a grey."""
+"""The greys of time that has no owner."""
 
 
 @dataclass(frozen=True)
 class BarPart:
-    """Time of one owner: its share of the bar, and seconds and cycles per request.
+    """The time of one owner: its share of the bar, and seconds and cycles per request.
 
     Args:
-        label: What the figure says of it instead of its share and its time per request.
+        label: The text in the figure; by default the share and the time per request.
     """
 
     who: str
@@ -41,7 +41,7 @@ class BarPart:
 
 @dataclass(frozen=True)
 class TimeBar:
-    """One bar: its name, its parts, what it links to on the page, and further notes."""
+    """One bar: its name, its parts, its link target on the page, and further notes."""
 
     name: str
     emulated: bool
@@ -56,9 +56,9 @@ def time_figures(
     """Return figures with the bars of all arms, some arms in each; an owner has one colour.
 
     Args:
-        name: Name of the first figure; the others append a number to it.
+        name: The name of the first figure. The others append a number to it.
         arms: The bars of each arm, at least one.
-        where: What the title adds.
+        where: A text to append to the title.
         title: The title.
     """
     arms = [[_folded(bar) for bar in bars] for bars in arms]
@@ -96,7 +96,7 @@ def _label(part: BarPart) -> str:
 
 
 def _folded(bar: TimeBar) -> TimeBar:
-    """Return a bar with no more owners than there are colours: the smallest become one part."""
+    """Return a bar with at most as many owners as colours; the smallest become one part."""
     owned = [part for part in bar.parts if part.share >= LEAST and part.who not in GREYS]
     if len(owned) <= len(ARMS):
         return bar
@@ -112,7 +112,7 @@ def _folded(bar: TimeBar) -> TimeBar:
 
 
 def _inks(bars: Sequence[TimeBar]) -> dict[str, Ink]:
-    """Give each owner one colour, different from those of all owners in the same bar."""
+    """Give each owner a colour that differs from those of all owners in the same bar."""
     found: dict[str, Ink] = dict(GREYS)
     shown = [dict.fromkeys(p.who for p in bar.parts if p.share >= LEAST) for bar in bars]
     for who in dict.fromkeys(who for owners in shown for who in owners):
@@ -122,7 +122,7 @@ def _inks(bars: Sequence[TimeBar]) -> dict[str, Ink]:
         taken = {found[other] for owners in with_it for other in owners if other in found}
         free = [ink for ink in ARMS if ink not in taken]
         unused = [ink for ink in free if ink not in found.values()]
-        # Owners that meet others in many bars may have no colour left: those share one.
+        # Owners that share bars with many others may have no colour left. They share one.
         found[who] = next(iter([*unused, *free]), ARMS[len(found) % len(ARMS)])
     return found
 

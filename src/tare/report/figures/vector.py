@@ -1,4 +1,4 @@
-"""A drawing as SVG."""
+"""Write a drawing as SVG."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _HALF_ROOT_OF_3 = math.sqrt(3) / 2
 
 
 def svg_of(spec: Spec) -> str:
-    """Return ``spec`` as a document of its own; the same drawing gives the same text.
+    """Return ``spec`` as a complete SVG document; equal drawings give equal text.
 
-    Marks cover one another in the order of `_STROKES`; marks of one kind, in drawing order.
+    Marks cover one another in the order of `_STROKES`. Marks of one kind are in drawing order.
     """
     width, height = (_number(math.ceil(side) + 2 * PADDING) for side in (spec.width, spec.height))
     strokes = "".join(
@@ -38,7 +38,7 @@ def svg_of(spec: Spec) -> str:
 
 
 def _number(value: float) -> str:
-    """Return a place or length to a hundredth of a pixel, in as few characters as it takes."""
+    """Return a length in pixels with at most two decimals, in as few characters as possible."""
     text = f"{value:.2f}"
     if text.endswith("0"):
         text = text.rstrip("0").rstrip(".")
@@ -102,7 +102,7 @@ def _point(mark: Mark) -> str:
 
 def _text(mark: Mark) -> str:
     x, y = mark["x"], mark["y"]
-    # Letters reach as far below their middle as three tenths of their size.
+    # Letters reach three tenths of their size below their middle.
     down = math.floor(0.3 * mark["z"] + 0.5)
     if mark["u"]:
         place = f"translate({_number(x + down)},{_number(y)}) rotate(-90)"
@@ -130,11 +130,11 @@ _STROKES: dict[str, Callable[[Mark], str]] = {
 
 @lru_cache(maxsize=256)
 def symbol(shape: str, size: float) -> str:
-    """Return the outline of a symbol about the origin.
+    """Return the outline of a symbol centred on the origin.
 
     Args:
         shape: One of `SYMBOLS`.
-        size: Its area in square pixels, for a square; the others are as wide.
+        size: The area of the square symbol in square pixels. The other symbols have the same width.
 
     Raises:
         KeyError: There is no such shape.

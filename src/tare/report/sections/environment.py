@@ -1,4 +1,4 @@
-"""The section on the environment: the host's state, and how the arms' machines differ."""
+"""The section on the environment: the host's state, and differences between the arms' machines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tare.report.sections.contract import Section, SectionData
 
 @dataclass(frozen=True)
 class EnvironmentData(SectionData):
-    """What the page shows of the environment."""
+    """The content of the section on the environment."""
 
     checks: ShownTable | None
     changes: ShownTable | None
@@ -53,7 +53,7 @@ class Environment(Section):
 
 
 def checks_table(runs: Iterable[RunData]) -> Table[CheckResult]:
-    """Return the pre-flight checks, what is bad first, each once."""
+    """Return the pre-flight checks, each once, failed ones first."""
     order = {"bad": 0, "warn": 1, "ok": 2}
     found = dict.fromkeys(check for run in runs for check in run.checks)
     rows = tuple(sorted(found, key=lambda check: order[check.level]))
@@ -86,7 +86,7 @@ def proof_table(comparison: Comparison, emulated: frozenset[str]) -> Table[Proof
 def environment_changes_table(
     comparison: Comparison, emulated: frozenset[str]
 ) -> Table[EnvironmentChange]:
-    """Return what changed in the environment of arms from one block to a later one."""
+    """Return changes in the environment of arms from one block to a later one."""
     columns: tuple[Column[EnvironmentChange], ...] = (
         Column("block", lambda c: c.block, "From block", numeric=True),
         Column(
@@ -112,7 +112,7 @@ def environment_changes_table(
 
 @dataclass(frozen=True)
 class ProofGroup:
-    """Differences that could explain a result in the same way, over arms."""
+    """Differences, over all arms, that could explain a result in the same way."""
 
     why: str
     arms: tuple[str, ...]
@@ -120,11 +120,11 @@ class ProofGroup:
 
 
 SHOWN_DIFFERENCES = 3
-"""Differences shown of each group; the rest is counted, and listed in the whole table."""
+"""The number of differences shown of each group. Others are counted; the full table lists them."""
 
 
 def proof_groups_table(comparison: Comparison, emulated: frozenset[str]) -> Table[ProofGroup]:
-    """Return the differences that could explain a result, those of one kind in one row."""
+    """Return the differences that could explain a result, one row for each kind."""
     arms: dict[str, dict[str, None]] = {}
     found: dict[str, dict[str, None]] = {}
     for difference in comparison.proof_differences:

@@ -1,4 +1,4 @@
-"""The section on exits: why guests left for their hypervisor, and what that adds to their work."""
+"""The section on exits: reasons for exits to the hypervisor, and the time they add to work."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tare.units import format_number, format_quantity
 
 MOST_COST = 0.02
 HELPER_SHARE = 0.5
-"""A thread is named if it waited for a CPU for so much of the time in which the vCPU was idle."""
+"""A thread is named if it waited for a CPU for this share of the vCPU's idle time or more."""
 NOTE = (
     "The time of a vCPU from each exit until the guest ran again, by reason. A wait for the CPU "
     "that the host gave to another thread meanwhile is part of it."
@@ -46,7 +46,7 @@ UNTIMED = (
 
 @dataclass(frozen=True)
 class ExitsData(SectionData):
-    """What the page shows: sentences, all exits by reason, and the parts of the added time."""
+    """The content of the section: sentences, exits by reason, and the parts of the added time."""
 
     lead: tuple[str, ...]
     reasons: ShownTable | None
@@ -93,7 +93,7 @@ class ExitReasons(Section):
 
 
 def sentence_of(found: Decomposition) -> str:
-    """Return in one sentence what most of an arm's added time is."""
+    """Return a sentence on the largest part of an arm's added time."""
     effect = found.effect
     where = f"{effect.key.workload} in {marked(effect.arm, effect.emulated)}"
     if found.added_s <= 0:
@@ -113,7 +113,7 @@ def sentence_of(found: Decomposition) -> str:
 
 
 def _waiting_helper(found: Decomposition) -> tuple[str, ...]:
-    """Return which thread of the host waited for a CPU in most of the vCPU's idle time, if any."""
+    """Return a sentence on a host thread that waited for a CPU in most of the vCPU's idle time."""
     idle = sum(each.seconds for each in found.buckets if each.name in (WAITING, POLLING, OFF))
     if not found.helpers or idle <= 0 or found.helpers[0].waited_s < HELPER_SHARE * idle:
         return ()
@@ -231,7 +231,7 @@ def reasons_table(rows: Sequence[_Row]) -> Table[_Row]:
 
 
 def parts_table(found: Sequence[Decomposition]) -> Table[_PartRow]:
-    """Return every part of every arm's added time, the unexplained rest included."""
+    """Return every part of every arm's added time, including the unexplained rest."""
     rows = [
         _PartRow(each, part)
         for each in found
@@ -302,7 +302,7 @@ def parts_table(found: Sequence[Decomposition]) -> Table[_PartRow]:
 
 
 def _waits(row: _PartRow) -> str:
-    """Return for how long the machine's other threads waited for a CPU, and which one most."""
+    """Return how long the machine's other threads waited for a CPU, and the main one's name."""
     helpers = row.whole.helpers
     waited_s = sum(each.waited_s for each in helpers)
     if not waited_s:

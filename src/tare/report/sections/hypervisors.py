@@ -1,4 +1,4 @@
-"""The section on what the platforms' own hypervisors counted of the machines."""
+"""The section on counters that the platforms' own hypervisors keep for the machines."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ LEAD = (
 
 @dataclass(frozen=True)
 class HypervisorsData(SectionData):
-    """What the page shows of the hypervisors' own figures."""
+    """The content of the section on the hypervisors' own figures."""
 
     lead: str
     counted: ShownTable
 
 
 class Hypervisors(Section):
-    """What the platforms' own hypervisors counted of the machines."""
+    """Counters that the platforms' own hypervisors keep for the machines."""
 
     name, title, template = "hypervisor", "What the hypervisor counted", "hypervisors.html.j2"
 

@@ -1,4 +1,4 @@
-"""What limited each arm of a load balancer and what it lost, in sentences."""
+"""The limit of each arm of a load balancer and its losses, in sentences."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tare.units import format_number, format_quantity, format_size
 
 SERVER = "haproxy"
 FULL = 0.9
-"""A part that uses this share of a CPU, or of all it can have, is the limit."""
+"""A part that uses this share of a CPU, or of its own CPUs, is the limit."""
 MOSTLY = 0.5
-"""A proxy that uses less of a CPU than this does not fill any."""
+"""A proxy that uses less of a CPU than this does not fill one."""
 ALONE = ("netback", "vhost", "ovs-vswitchd", "the machine’s devices", "ksoftirqd")
-"""Owners whose work for one machine is done by a single thread, or nearly."""
+"""Owners whose work for one machine runs in a single thread, or nearly so."""
 
 
 def findings(found: Sequence[Throughput]) -> tuple[str, ...]:
-    """Return for each arm in words what was its limit, and what it lost."""
+    """Return a text for each arm on its limit and its losses."""
     sentences = []
     several = len({(each.workload, each.scenario) for each in found}) > 1
     for of in dict.fromkeys((each.arm, each.workload, each.scenario) for each in found):
@@ -56,7 +56,7 @@ def _rate(small: Throughput, several: bool) -> str:
 
 
 def _interrupt_times(small: Throughput) -> str:
-    """Return how much of the host's CPU time for a request was interrupts'."""
+    """Return a sentence on the host's CPU time in interrupts for each request."""
     if small.softirq_s is None or small.hardirq_s is None:
         return ""
     soft, hard = (format_quantity(each, "s") for each in (small.softirq_s, small.hardirq_s))
@@ -64,7 +64,7 @@ def _interrupt_times(small: Throughput) -> str:
 
 
 def _haproxy_sentence(small: Throughput) -> str:
-    """Return what HAProxy reports of itself."""
+    """Return a sentence on HAProxy's own report of its idle time."""
     if small.own is None:
         return ""
     waited, threads = percent(small.own.idle), counted(small.own.threads, "thread")
@@ -72,7 +72,7 @@ def _haproxy_sentence(small: Throughput) -> str:
 
 
 def _other_costs(small: Throughput) -> str:
-    """Return the loss in CPU time and in latency, if capacity shows none."""
+    """Return sentences on CPU time and latency; empty if the loss of capacity is known."""
     if small.loss is not None:
         return ""
     words = []
@@ -91,7 +91,7 @@ def _other_costs(small: Throughput) -> str:
 
 
 def _part(small: Throughput) -> str:
-    """Return which part was the limit at the smallest size, and who used most of the CPUs."""
+    """Return sentences on the limit at the smallest size, and on the largest user of the CPUs."""
     words = []
     if small.limits:
         words.append(f"Not the proxy alone was the limit: {'; '.join(small.limits)}.")
@@ -104,7 +104,7 @@ def _part(small: Throughput) -> str:
 
 
 def _limit(small: Throughput) -> str:
-    """Return the part that was the limit, if its whole interval over blocks is beyond it."""
+    """Return a sentence on the limiting part, whose whole interval must be above `FULL`."""
     cores = {each.who: each for each in small.spent if each.where == HOST and each.who in ALONE}
     if small.link_full:
         return "The limit was the link."
@@ -142,7 +142,7 @@ def _limit(small: Throughput) -> str:
 
 
 def _split(small: Throughput) -> str:
-    """Return how HAProxy's own time is split, where the host sees it."""
+    """Return a sentence on HAProxy's user and kernel time; empty if the host cannot see it."""
     shares = {each.who: each.share for each in small.spent if each.where == HOST}
     user, kernel = (shares.get(f"{SERVER} {part}", 0.0) for part in ("user", "kernel"))
     if user + kernel <= 0:
@@ -154,7 +154,7 @@ def _split(small: Throughput) -> str:
 
 
 def _own_cpus(small: Throughput) -> float:
-    """Return how many CPUs HAProxy used, where the host sees it; 0: it does not."""
+    """Return the number of CPUs that HAProxy used; 0 if the host cannot see it."""
     own = (f"{SERVER} user", f"{SERVER} kernel")
     return small.cpus * sum(
         each.share for each in small.spent if each.where == HOST and each.who in own
@@ -180,7 +180,7 @@ def _link(own: Sequence[Throughput]) -> str:
 
 
 def _loss(own: Sequence[Throughput]) -> str:
-    """Return a sentence on an arm's loss against the baseline, or on why there is no verdict."""
+    """Return a sentence on an arm's loss against the baseline, or on the lack of a verdict."""
     losses = [(each.size, each.lost) for each in own if each.lost is not None]
     if not losses:
         return ""
@@ -224,7 +224,7 @@ def _lost(loss: Loss) -> str:
 
 
 def _greatest_loss(losses: Sequence[tuple[int, Loss]]) -> str:
-    """Return the greatest estimate, without a claim."""
+    """Return a clause on the greatest estimated loss, without claiming it."""
     known = [(loss.estimate, size) for size, loss in losses if loss.estimate is not None]
     if not known:
         return ""

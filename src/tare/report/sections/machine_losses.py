@@ -1,4 +1,4 @@
-"""What each machine lost to the others: a square matrix of loads, and a table of machines."""
+"""Losses of each machine to the others: a square matrix of loads, and a table of machines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTE = (
 
 
 class MachineLosses(Section):
-    """What every machine of a scenario lost to the others, its subject and its neighbours alike."""
+    """Losses of every machine of a scenario to the others, of subject and neighbours alike."""
 
     name, title = "fates", "What each machine lost"
 
@@ -39,7 +39,7 @@ class MachineLosses(Section):
 
 
 def losses_table(found: Sequence[MachineLoss]) -> Table[MachineLoss]:
-    """Return what machines of every load lost next to every mixture of others."""
+    """Return the losses of machines, by load and by the mixture of other machines."""
     columns: tuple[Column[MachineLoss], ...] = (
         Column(
             "arm", lambda f: f.effect.arm, "Arm", lambda f: marked(f.effect.arm, f.effect.emulated)

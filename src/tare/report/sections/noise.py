@@ -1,4 +1,4 @@
-"""The section on noise: the time that firmware and all else took from the hosts' CPUs."""
+"""The section on noise: the time that firmware and other causes took from the hosts' CPUs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FIRMWARE, _SYSTEM = "firmware", "everything"
 
 @dataclass(frozen=True)
 class NoiseRow:
-    """One CPU of a host in one of the two measurements."""
+    """One CPU of a host in one of the two measurements of noise."""
 
     event: NoiseMeasured
     measured: str
@@ -25,7 +25,7 @@ class NoiseRow:
 
     @property
     def tone(self) -> str:
-        """Whether firmware took longer at once than the study allows, or the host is emulated."""
+        """``emulated`` for an emulated host; ``bad`` if firmware took too long for the study."""
         if self.event.emulated:
             return "emulated"
         too_long = self.found.longest_s > self.event.limit_s

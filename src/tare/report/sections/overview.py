@@ -1,4 +1,4 @@
-"""The top of the page: what each arm costs by resource, in words and as bars."""
+"""The top of the page: the cost of each arm by resource, in words and as bars."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tare.report.sections.results import effects_table
 
 @dataclass(frozen=True)
 class OverviewData(SectionData):
-    """What the top of the page shows."""
+    """The content of the top of the page."""
 
     lead: str
     arms: tuple[ArmLine, ...]
@@ -30,7 +30,7 @@ class OverviewData(SectionData):
 
 
 class Overview(Section):
-    """What each arm costs, by resource."""
+    """The cost of each arm, by resource."""
 
     name, title, template, open = "verdict", "Answer", "overview.html.j2", True
 
@@ -73,7 +73,7 @@ def _bars_note(comparison: Comparison) -> str:
 
 
 def resources_table(comparison: Comparison) -> Table[ResourceCost]:
-    """Return the costs by resource, one row an arm and resource."""
+    """Return the costs by resource, one row for each arm and resource."""
 
     def end(cost: ResourceCost, high: bool) -> float | None:
         if cost.interval is None:

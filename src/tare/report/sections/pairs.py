@@ -1,4 +1,4 @@
-"""Every arm against every other: the table of all pairs, and the ranks that they leave open."""
+"""Every arm against every other: the table of all pairs, and the possible ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAIR_COLUMNS = ("what", "metric", "arm", "baseline", "estimate", "low", "adjuste
 
 @dataclass(frozen=True)
 class PairsData(SectionData):
-    """What the page shows of all pairs."""
+    """The content of the section on all pairs."""
 
     about: str
     ranking: ShownTable | None
@@ -30,7 +30,7 @@ class Pairs(Section):
     name, title, template = "pairs", "Ranking: which one should I take?", "pairs.html.j2"
 
     def data(self, report: ReportData) -> PairsData | None:
-        """Return the effects of all pairs of arms; None of fewer than two arms."""
+        """Return the effects of all pairs of arms; None for fewer than two arms."""
         pairs = report.comparison.pairs
         if pairs is None or len(pairs.arms) < 2:
             return None
@@ -71,14 +71,14 @@ def pairs_table(comparison: Comparison, pairs: AllPairs) -> Table[Effect]:
 
 @dataclass(frozen=True)
 class MetricRanks:
-    """The places of all arms in one metric."""
+    """The ranks of all arms in one metric."""
 
     key: Key
     of_arm: dict[str, Rank]
 
 
 def ranking_table(comparison: Comparison, pairs: AllPairs) -> Table[MetricRanks]:
-    """Return the possible places of each arm, one metric a row."""
+    """Return the possible ranks of each arm, one row for each metric."""
     of_key: dict[Key, dict[str, Rank]] = {}
     for rank in pairs.ranks:
         of_key.setdefault(rank.key, {})[rank.arm] = rank
@@ -107,14 +107,14 @@ def ranking_table(comparison: Comparison, pairs: AllPairs) -> Table[MetricRanks]
 
 
 def rank_range(rank: Rank | None) -> str:
-    """Return the places that an arm can have: ``1``, or ``2–3``."""
+    """Return the possible ranks of an arm: ``1``, or ``2–3``."""
     if rank is None:
         return NONE
     return str(rank.best) if rank.best == rank.worst else f"{rank.best}–{rank.worst}"
 
 
 def describe_ties(row: MetricRanks) -> str:
-    """Return which arms share places, and whether as equals or for want of evidence."""
+    """Return the pairs of arms that share ranks, by verdict: equivalent, or too little evidence."""
     of_verdict: dict[str, list[str]] = {"equivalent": [], "inconclusive": [], "preliminary": []}
     seen: set[frozenset[str]] = set()
     for rank in row.of_arm.values():

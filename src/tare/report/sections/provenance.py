@@ -1,4 +1,4 @@
-"""What ran, on what, in what state: platforms, images, checks and facts of the host."""
+"""The section on platforms, images, checks and facts of the host."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tare.units import (
 
 @dataclass(frozen=True)
 class ProvenanceData(SectionData):
-    """What the page shows of what ran."""
+    """The content of the section on platforms and hosts."""
 
     description: str
     platforms: ShownTable
@@ -48,7 +48,7 @@ class ProvenanceData(SectionData):
 
 
 class Provenance(Section):
-    """What ran, on what and where, and what it cost the host."""
+    """The platforms, images and hosts of the runs, and the cost to the hosts."""
 
     name, title, template = "ran", "What ran", "provenance.html.j2"
 
@@ -101,7 +101,7 @@ def platforms_table(runs: Iterable[RunData]) -> Table[PlatformResult]:
 
 
 def existing_table(runs: Iterable[RunData]) -> Table[PlatformResult]:
-    """Return what machines that exist, and hypervisors, show, and what is not controlled."""
+    """Return properties of existing machines and hypervisors, and what Tare does not control."""
     rows: dict[str, PlatformResult] = {}
     for run in runs:
         for platform in run.platforms:
@@ -121,7 +121,7 @@ def existing_table(runs: Iterable[RunData]) -> Table[PlatformResult]:
 
 
 def images_table(runs: Iterable[RunData]) -> Table[ImageUsed]:
-    """Return what was booted, by content, each once."""
+    """Return the booted images, identified by their content, each once."""
     rows: dict[tuple[str, str], ImageUsed] = {}
     emulated: set[str] = set()
     for run in runs:
@@ -145,7 +145,7 @@ def images_table(runs: Iterable[RunData]) -> Table[ImageUsed]:
 
 
 def kernels_table(runs: Iterable[RunData]) -> Table[KernelFacts]:
-    """Return each arm's kernel: how often it ticks, where not, and how it is preempted."""
+    """Return each arm's kernel: its tick rate, CPUs without ticks, and preemption model."""
     columns: tuple[Column[KernelFacts], ...] = (
         Column("arm", lambda k: k.arm, "Arm", lambda k: marked(k.arm, k.emulated)),
         Column("emulated", lambda k: k.emulated),
@@ -171,7 +171,7 @@ def _preemption(kernel: KernelFacts) -> str:
 
 
 def host_cost_table(comparison: Comparison) -> Table[HostCost]:
-    """Return what each arm's machines cost the host."""
+    """Return the cost of each arm's machines to the host."""
     columns: tuple[Column[HostCost], ...] = (
         Column("arm", lambda c: c.arm, "Arm", lambda c: marked(c.arm, c.emulated)),
         Column("emulated", lambda c: c.emulated),
@@ -218,7 +218,7 @@ class UsedCpus:
 
 
 def memory_words(placement: Mapping[str, Any]) -> str:
-    """Return what memory a process of the host was kept to; empty where that is not recorded."""
+    """Return the memory limit of a process on the host; empty if none was recorded."""
     memory = placement.get("memory")
     if not isinstance(memory, Mapping) or "kept_to" not in memory:
         return ""
@@ -229,7 +229,7 @@ def memory_words(placement: Mapping[str, Any]) -> str:
 
 
 def places_table(runs: Iterable[RunData]) -> Table[UsedCpus]:
-    """Return where machines ran, scenario by scenario; arms placed alike share a row."""
+    """Return the host CPUs of machines by scenario; arms with equal placement share a row."""
     arms: dict[tuple[str, str, str, str, str, str], dict[str, None]] = {}
     for run in runs:
         named = run.study.get("scenarios")
@@ -261,7 +261,7 @@ def places_table(runs: Iterable[RunData]) -> Table[UsedCpus]:
 
 @dataclass(frozen=True)
 class Clock:
-    """How far the clocks of an arm's machines could be trusted, at worst."""
+    """The worst errors of the clocks of an arm's machines."""
 
     arm: str
     emulated: bool
@@ -332,7 +332,7 @@ def _worst(cells: Iterable[CellResult], fact: str) -> float | None:
 
 
 def run_facts(runs: Sequence[RunData]) -> tuple[tuple[str, str], ...]:
-    """Return what is known of host, shape and time as pairs of name and text."""
+    """Return facts on host, shape and time as pairs of name and text."""
     facts: dict[str, str] = {}
     for run in runs:
         facts |= dict(flat(run.host))
@@ -364,7 +364,7 @@ GIVEN_END = (
 
 
 def _other_ends(run: RunData) -> str:
-    """Say where what speaks with the machines over the network was; empty without any."""
+    """Return where the network peers of the machines ran; empty without any."""
     scenarios = _mapping(run.study.get("scenarios"))
     kinds = {
         str(label): str(_mapping(spec).get("workload", label))
@@ -433,7 +433,7 @@ SWITCHES = {"openvswitch": "Open vSwitch", "routed": "routed"}
 
 
 GIVEN = "given"
-"""The way over a network that Tare did not make."""
+"""The network path of machines that use a network Tare did not make."""
 
 
 def is_given(placement: Mapping[str, Any]) -> bool:
@@ -451,10 +451,10 @@ def _unmade(network: Mapping[str, Any]) -> str:
 
 
 def connection_words(placement: Mapping[str, Any]) -> str:
-    """Return what a machine's network card was, and what carried its packets; empty: no network.
+    """Return a description of a machine's network card and network; empty without a network.
 
     Args:
-        placement: As a run recorded it, in whatever version; what is not understood is left out.
+        placement: The placement that a run of any version recorded. Unknown values are left out.
     """
     network = placement.get("network")
     if not isinstance(network, Mapping) or not isinstance(network.get("way"), str):

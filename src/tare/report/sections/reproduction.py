@@ -17,7 +17,7 @@ from tare.report.sections.contract import Section, SectionData
 
 @dataclass(frozen=True)
 class Repetition:
-    """What someone needs to repeat one run."""
+    """The facts, commands and study that repeat one run."""
 
     facts: tuple[tuple[str, str], ...]
     commands: tuple[str, ...]
@@ -26,13 +26,13 @@ class Repetition:
 
 @dataclass(frozen=True)
 class ReproductionData(SectionData):
-    """How to repeat each run."""
+    """The content of the section: how to repeat each run."""
 
     runs: tuple[Repetition, ...]
 
 
 class Reproduction(Section):
-    """How to repeat the runs; below it, the page lists the files next to it."""
+    """How to repeat the runs. The template also lists the files next to the page."""
 
     name, title, template = "again", "Do it again", "reproduction.html.j2"
 

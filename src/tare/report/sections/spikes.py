@@ -1,4 +1,4 @@
-"""The section on what caused the gaps: tables of causes, and the worst as timelines."""
+"""The section on causes of the gaps: tables of causes, and the worst gaps as timelines."""
 
 from __future__ import annotations
 
@@ -35,10 +35,12 @@ from tare.units import format_duration, format_quantity
 
 FIGURE = "spikes-timeline"
 MOST_STACKS, FRAMES_SHOWN = 8, 4
-"""Rows of stacks on the page for each arm, scenario and workload, and functions of each; the
-table's files have all."""
+"""The most rows of stacks on the page for each group of cells, and the most functions of each.
+
+The table's files have all.
+"""
 LEAST_SHOWN = 0.01
-"""Causes of less of the lost time are only in the table's files."""
+"""Causes of less than this share of the lost time are only in the table's files."""
 NOTE = (
     "Above, each time: the sample that took too long, as the machine saw it; below: what its host "
     "thread did, as the host recorded it."
@@ -59,7 +61,7 @@ class Group:
 
 @dataclass(frozen=True)
 class CauseLine:
-    """What one cause took from one group."""
+    """The time that one cause took from one group."""
 
     group: Group
     cause: Cause
@@ -71,7 +73,7 @@ class CauseLine:
 
 @dataclass(frozen=True)
 class HolderLine:
-    """What was seen on the CPU in the gaps of one group."""
+    """A thread and kernel stack seen on the CPU in the gaps of one group."""
 
     group: Group
     holder: Holder
@@ -79,15 +81,15 @@ class HolderLine:
 
 @dataclass(frozen=True)
 class SpikesData(SectionData):
-    """What the page shows of causes.
+    """The content of the section on causes.
 
     Args:
-        lead: How much is explained, in one sentence.
-        explained: The same per arm and scenario.
-        causes: What each cause took.
-        notes: What a reader must know: what was not recorded or lost, and why.
-        cost: What recording cost the subject; None if the run does not show it.
-        stacks: What kernel stacks show in the gaps; None if none were recorded.
+        lead: The share of the gaps' time that has a cause, in one sentence.
+        explained: The explained shares of each arm and scenario.
+        causes: The time that each cause took.
+        notes: Warnings: parts that were not recorded or were lost, and the reasons.
+        cost: The cost of recording to the subject; None if the run does not show it.
+        stacks: The kernel stacks seen in the gaps; None if none were recorded.
     """
 
     lead: str
@@ -99,12 +101,12 @@ class SpikesData(SectionData):
 
 
 class Spikes(Section):
-    """What caused the gaps: tables of causes, and the worst gaps as timelines."""
+    """Causes of the gaps: tables of causes, and the worst gaps as timelines."""
 
     name, title, template = "causes", "What caused the gaps", "spikes.html.j2"
 
     def data(self, report: ReportData) -> SpikesData | None:
-        """Return the causes of all gaps; None if the host's side was not to be recorded."""
+        """Return the causes of all gaps; None if the study did not record the host's side."""
         cells = tuple(map(summed, spike_cells(report.runs)))
         if not cells:
             return None
@@ -225,7 +227,7 @@ def _notes_of_stacks(cells: Sequence[SpikeCell]) -> list[str]:
 
 
 def explained_table(groups: Sequence[Group]) -> Table[Group]:
-    """Return how much of what each arm lost has a cause, and how well the clocks are aligned."""
+    """Return the share of each arm's lost time that has a cause, and the clocks' precision."""
     columns: tuple[Column[Group], ...] = (
         Column("scenario", lambda g: g.scenario, "Scenario"),
         Column("arm", lambda g: g.arm, "Arm", lambda g: marked(g.arm, g.emulated)),
@@ -278,7 +280,7 @@ def explained_table(groups: Sequence[Group]) -> Table[Group]:
 
 
 def causes_table(groups: Sequence[Group]) -> Table[CauseLine]:
-    """Return what each cause took from each arm."""
+    """Return the time that each cause took from each arm."""
     rows = tuple(line for group in groups for line in _lines(group))
     columns: tuple[Column[CauseLine], ...] = (
         Column("scenario", lambda c: c.group.scenario, "Scenario"),
@@ -345,7 +347,7 @@ def _first_of_each(lines: Sequence[HolderLine]) -> list[HolderLine]:
 
 
 def stacks_table(groups: Sequence[Group]) -> Table[HolderLine]:
-    """Return what kernel stacks show in the gaps, that of the longest gap first."""
+    """Return the kernel stacks seen in the gaps, that of the longest gap first."""
     lines = [
         HolderLine(group, holder)
         for group in groups

@@ -1,4 +1,4 @@
-"""The section on tuning: which settings to change, which not, and which the study cannot judge."""
+"""The section on tuning: settings to change, settings to keep, and settings without a verdict."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tare.report.sections.contract import Answer, Section, SectionData
 from tare.report.sections.tuning_commands import Commands, commands_for
 
 _SHOWN_CHANGES = 3
-"""So many changes are named in one sentence."""
+"""The most changes named in one sentence."""
 
 
 @dataclass(frozen=True)
 class TuningData(SectionData):
-    """What the template shows."""
+    """The content of the section on tuning."""
 
     lead: str
     method: str
@@ -42,7 +42,7 @@ class TuningData(SectionData):
 
 
 class TuningSection(Section):
-    """What a study's matrices say about settings."""
+    """Advice on settings from a study's matrices."""
 
     name, title, template = "tuning", "Tuning", "tuning.html.j2"
 
@@ -137,20 +137,20 @@ def _best(switch: SettingEffects) -> TuningEffect:
 
 
 class _Words:
-    """Names of metrics and sizes of effects, and the tables that are made from them."""
+    """Names of metrics, sizes of effects, and the tables made from them."""
 
     def __init__(self, found: Tuning) -> None:
         self._found = found
         self._names = Names(Part.of(effect.key) for effect in found.effects)
 
     def metric(self, effect: TuningEffect) -> str:
-        """Return a metric with what it was measured in, such as ``switch latency``."""
+        """Return a metric with its workload, such as ``switch latency``."""
         return f"{self._names.name(Part.of(effect.key))} {metric_name(effect.key.metric)}"
 
     def size(self, effect: TuningEffect) -> str:
         """Return a metric's change, such as ``switch latency −12 % (−14 % to −10 %)``.
 
-        A change that is an average over the matrix's other settings says so.
+        An average over the matrix's other settings is marked as one.
         """
         interval = ""
         if effect.interval is not None and effect.outcome != "preliminary":
@@ -160,13 +160,13 @@ class _Words:
         return f"{self.metric(effect)} {_percent(effect.ratio)}{mean}{interval}"
 
     def of(self, switch: SettingEffects, outcome: str) -> str:
-        """Return all metrics of one outcome, the largest effect first."""
+        """Return all metrics with an outcome, the largest effect first."""
         effects = [effect for effect in switch.effects if effect.outcome == outcome]
         effects.sort(key=lambda effect: -abs(effect.cost - 1))
         return "; ".join(dict.fromkeys(map(self.size, effects))) or "–"
 
     def changes(self, rows: Sequence[SettingEffects]) -> Table[SettingEffects]:
-        """Return what to change, with the commands."""
+        """Return the settings to change, with the commands."""
 
         def part(of: Callable[[Commands], str]) -> Callable[[SettingEffects], str]:
             return lambda switch: of(commands_for(switch.change.keys))
@@ -184,12 +184,12 @@ class _Words:
         return Table("tuning-change", "What to change", columns, tuple(rows), tone=_tone)
 
     def condition(self, switch: SettingEffects) -> str:
-        """Return which other settings the gain depends on, as the rest of a sentence."""
+        """Return a clause on the other settings that the gain depends on; empty without any."""
         others = joined(_interacting_settings(switch))
         return f", averaged over {others}, which it depends on" if others else ""
 
     def avoided(self, rows: Sequence[SettingEffects], margin: float) -> Table[SettingEffects]:
-        """Return what the study does not recommend, with the reason."""
+        """Return the changes that the study does not recommend, with the reason."""
 
         def why(switch: SettingEffects) -> str:
             if switch.advice == "keep":
@@ -203,7 +203,7 @@ class _Words:
         return Table("tuning-avoid", "What not to change", columns, tuple(rows), tone=_tone)
 
     def undecided(self, rows: Sequence[SettingEffects]) -> Table[SettingEffects]:
-        """Return what the study could not decide, with the reason."""
+        """Return the changes that the study could not decide, with the reason."""
         columns: tuple[Column[SettingEffects], ...] = (
             *_change_columns(),
             Column("why", self._open, "Why it is not decided"),
@@ -245,7 +245,7 @@ class _Words:
         return Table("tuning-interactions", caption, columns, tuple(rows), tone=_effect_tone)
 
     def effects(self, rows: Sequence[TuningEffect]) -> Table[TuningEffect]:
-        """Return all effects."""
+        """Return the table of all effects."""
         columns: tuple[Column[TuningEffect], ...] = (
             Column("matrix", lambda e: e.matrix, "Matrix"),
             Column("arm", lambda e: e.arm, "Arm", lambda e: marked(e.arm, e.emulated)),

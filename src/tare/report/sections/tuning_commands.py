@@ -1,4 +1,4 @@
-"""The command that changes a setting outside Tare: with QEMU, libvirt and Proxmox VE.
+"""Commands that change a setting outside Tare: with QEMU, libvirt and Proxmox VE.
 
 Sources: QEMU's manual (invocation, qemu-block-drivers, hyperv), libvirt's formatdomain, qm(1) of
 Proxmox VE, the kernel's admin-guide/kernel-parameters and virt/kvm/halt-polling.
@@ -13,12 +13,12 @@ from tare.units import parse_duration, parse_size
 
 _ANY = "*"
 _NAMES = frozenset({"disk-volume-group"})
-"""Keys that only name what another key uses."""
+"""Keys without a command, because they only hold a name that another key uses."""
 _NONE = "not offered"
 
 
 class Commands(NamedTuple):
-    """How to make a change with each tool, and its cost or risk."""
+    """Commands for a change with each tool, and its cost or risk."""
 
     qemu: str
     libvirt: str
@@ -31,7 +31,7 @@ def _alike(text: str, risk: str) -> Commands:
 
 
 def _qemu_arguments(option: str, risk: str, libvirt: str = "") -> Commands:
-    """Return commands for what Proxmox, and libvirt by default, only pass on to QEMU."""
+    """Return commands for a QEMU option that Proxmox, and libvirt by default, pass on unchanged."""
     words = " ".join(f"<qemu:arg value='{word}'/>" for word in option.split())
     passed = libvirt or f"<qemu:commandline> {words}"
     return Commands(option, passed, f"qm set VMID --args '{option}'", risk)
@@ -313,7 +313,7 @@ _KNOWN: Mapping[tuple[str, str], Commands] = {
 
 
 def commands_for(keys: Mapping[str, Any]) -> Commands:
-    """Return how to set some keys of an arm, each tool's steps in one text.
+    """Return the commands that set some keys of an arm, each tool's steps in one text.
 
     Args:
         keys: The keys with their values, as in a study.
@@ -327,7 +327,7 @@ def commands_for(keys: Mapping[str, Any]) -> Commands:
 
 
 def _flat(keys: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return keys with dots for mappings below them."""
+    """Return the keys with dotted names for nested mappings."""
     found: dict[str, Any] = {}
     for key, value in keys.items():
         if isinstance(value, Mapping):

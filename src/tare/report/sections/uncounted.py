@@ -1,4 +1,4 @@
-"""The section on what does not count: cells that failed or were withheld, and what was skipped."""
+"""The section on cells that failed or were withheld, and on skipped parts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tare.report.sections.contract import Section, SectionData
 from tare.skips import LeftOut, SkipReason, lines_of
 
 MOST_LINES = 40
-"""Cells with logs, and machines with consoles, that the page shows."""
+"""The most cells with logs, and the most machines with consoles, that the page shows."""
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Outside text, line by line, under a name."""
+    """Lines of text from outside Tare, with a name."""
 
     name: str
     lines: tuple[str, ...]
@@ -28,7 +28,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class UncountedData(SectionData):
-    """What the page shows of cells that do not count."""
+    """The content of the section on cells that do not count."""
 
     words: str
     lost: ShownTable | None
@@ -43,7 +43,7 @@ class Uncounted(Section):
     name, title, template = "lost", "What failed, was withheld or skipped", "uncounted.html.j2"
 
     def data(self, report: ReportData) -> UncountedData:
-        """Return all that does not count; the template shows nothing if that is nothing."""
+        """Return all that does not count. The template shows nothing if everything is empty."""
         runs = report.runs
         lost, skipped = lost_cells_table(runs), skipped_groups_table(runs)
         return UncountedData(
@@ -89,7 +89,7 @@ class LostGroup:
 
 
 def lost_groups_table(runs: Iterable[RunData]) -> Table[LostGroup]:
-    """Return the cells that do not count, those of one arm, workload and reason in one row."""
+    """Return the cells that do not count, one row for each arm, workload and reason."""
     blocks: dict[tuple[str, bool, str, str, str], list[int]] = {}
     for run in runs:
         for cell in run.cells:

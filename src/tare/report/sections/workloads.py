@@ -1,4 +1,4 @@
-"""The workloads' sections: which figures and tables each gets."""
+"""The workloads' sections: the figures and tables of each."""
 
 from __future__ import annotations
 
@@ -38,35 +38,35 @@ from tare.report.sections.results import summaries_table
 from tare.units import format_quantity, format_size
 
 FEW = 14
-"""Up to so many effects are all shown at once; more are folded behind the headline ones."""
+"""Up to this number of effects, all are shown at once. Otherwise only headline effects are open."""
 
 DISTRIBUTIONS = 2
-"""Metrics of one workload whose values per block are drawn."""
+"""The number of metrics of one workload whose values per block are drawn."""
 
 
 HIDDEN = ("what", "noise_floor")
-"""Columns of effects that a part shows elsewhere: its name in the heading, A/A in the figure."""
+"""Columns that the part shows elsewhere: the name in its heading, A/A in its figure."""
 
 
 @dataclass(frozen=True)
 class WorkloadPart:
-    """What the page shows of one workload with its parameters in one scenario.
+    """The page's part on one workload with its parameters in one scenario.
 
     Args:
-        id: Its id in links, with which its figures' names begin.
-        name: Its heading.
-        about: Its scenario and parameters in words.
-        subject: Whether it is of the machine that is measured, not of a neighbour.
-        scenario: Its scenario.
-        workload: Its workload.
-        flags: What a reader must know about its effects.
-        figures: Its figures with the text below each.
-        effects: Its effects; if there are many, those of headline metrics.
-        costs: What its work cost the host.
+        id: The part's id in links, with which its figures' names begin.
+        name: The heading.
+        about: The scenario and parameters in words.
+        subject: Whether the workload ran on the subject (the measured machine), not on a neighbour.
+        scenario: The scenario.
+        workload: The workload.
+        flags: Warnings about the effects.
+        figures: The figures, each with the text below it.
+        effects: The effects; if there are many, only those of headline metrics.
+        costs: The cost of the work to the host.
         more: The other effects.
         values: Each arm's own values.
-        tails: Quantiles of its long series.
-        far: What is to be expected beyond the samples of these.
+        tails: Quantiles of the long series.
+        far: Estimates beyond the samples of the long series.
     """
 
     id: str
@@ -98,7 +98,7 @@ class Workloads(Section):
     name, title, template = "workloads", "Workload by workload", "workloads.html.j2"
 
     def data(self, report: ReportData) -> WorkloadsData:
-        """Return one part for each workload, parameters and scenario that has any value."""
+        """Return one part for each workload, set of parameters and scenario that has any value."""
         comparison, series = report.comparison, report.series
         costs = costs_of(comparison)
         values = summaries_table(comparison)
@@ -175,11 +175,11 @@ def _figures(
     summaries: Sequence[ArmSummary],
     effects: Sequence[Effect],
 ) -> tuple[list[Captioned], list[Captioned]]:
-    """Return figures of values over blocks, and one of all metrics."""
+    """Return figures of values over blocks, and a figure of all metrics."""
     first: list[Captioned] = []
     last: list[Captioned] = []
     if part.role != SUBJECT:
-        # Tables show what neighbours did: it proves the load and is not a result.
+        # Neighbours' values prove that the load ran; they are not results, so tables suffice.
         return first, last
     comparison, stem = report.comparison, report.stems[part]
     for number, key in enumerate(_drawn_keys(summaries)):
@@ -232,7 +232,7 @@ def _flags(effects: Sequence[Effect], others: Sequence[tuple[str, Flag]]) -> tup
 
 
 _LARGE = {"B/s": (1e9, "/GB")}
-"""Units whose single piece is too small to speak of: by how much, and how it is written."""
+"""Units that are too small for costs per unit: the factor, and the label of the larger unit."""
 
 
 def costs_of(comparison: Comparison) -> tuple[UnitCost, ...]:
@@ -243,7 +243,7 @@ def costs_of(comparison: Comparison) -> tuple[UnitCost, ...]:
 
 
 def costs_by_part(costs: Sequence[UnitCost]) -> Mapping[Part, tuple[UnitCost, ...]]:
-    """Return for each part one cost an arm, that of its first metric; tables have all."""
+    """Return for each part one cost of each arm, that of its first metric."""
     first: dict[Part, str] = {}
     found: dict[Part, list[UnitCost]] = {}
     for cost in costs:
@@ -254,7 +254,7 @@ def costs_by_part(costs: Sequence[UnitCost]) -> Mapping[Part, tuple[UnitCost, ..
 
 
 def unit_cost_table(comparison: Comparison, costs: Sequence[UnitCost]) -> Table[UnitCost]:
-    """Return host CPU time per unit of work and memory, one row an arm and metric."""
+    """Return host CPU time per unit of work and memory, one row for each arm and metric."""
     names = Names(Part.of(cost.key) for cost in costs)
     columns: tuple[Column[UnitCost], ...] = (
         Column("what", lambda c: names.name(Part.of(c.key)), "What"),
@@ -305,10 +305,10 @@ def unit_cost_table(comparison: Comparison, costs: Sequence[UnitCost]) -> Table[
 
 
 def work_name(key: Key, unit: str) -> str:
-    """Return the unit of work as people call it; a dash if no metric counts work.
+    """Return the name of the unit of work; a dash if no metric counts work.
 
     Args:
-        key: What was measured.
+        key: The metric, its workload, parameters and scenario.
         unit: The metric's unit.
     """
     if not key.metric:
@@ -318,16 +318,16 @@ def work_name(key: Key, unit: str) -> str:
 
 
 def per_unit(cost: UnitCost) -> str:
-    """Return CPU time per unit as people write it: ``1.2 µs``, ``0.31 s/GB``."""
+    """Return CPU time per unit for reading: ``1.2 µs``, ``0.31 s/GB``."""
     return quantity_per_unit(cost.per_unit_s, "s", cost.unit)
 
 
 def quantity_per_unit(value: float | None, quantity: str, unit: str) -> str:
-    """Return a cost of a unit of work as people write it: ``1.2 µs``, ``3.1 J/GB``.
+    """Return the cost of a unit of work for reading: ``1.2 µs``, ``3.1 J/GB``.
 
     Args:
         value: The cost; None if it is unknown.
-        quantity: Its unit, such as ``s``.
+        quantity: The cost's unit, such as ``s``.
         unit: The unit of the metric that counts the work.
     """
     if value is None:
