@@ -1,1 +1,1 @@
-"""Published values, and how they meet a run's own."""
+"""Published values, and their comparison with a run's own."""

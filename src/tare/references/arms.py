@@ -1,4 +1,4 @@
-"""The arms of a run that are counterparts of a source's."""
+"""Match the arms of a run with those of a source."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tare.references.scenarios import mapping
 from tare.units import format_quantity
 
 TIMES = (".slice", ".period")
-"""Ends of the names of options that are times in seconds."""
+"""Suffixes of the names of options that are times in seconds."""
 
 
 @dataclass(frozen=True)
 class ArmMatch:
-    """One of the source's arms, and the run's that are like it.
+    """One of the source's arms, and the run's counterparts.
 
     Args:
-        arm: Its name in the reference.
-        label: Its name in the source.
+        arm: The arm's name in the reference.
+        label: The arm's name in the source.
         own: The run's arms that are like it and have values.
-        why: Why there is none; empty where there is one.
+        why: Why there is none; empty if there is one.
     """
 
     arm: str
@@ -34,7 +34,7 @@ class ArmMatch:
 
 
 def alike(comparison: Comparison, reference: Reference) -> tuple[ArmMatch, ...]:
-    """Return each arm of the source with the run's that are like it, or why there is none."""
+    """Return each arm of the source with the run's counterparts, or the reason for having none."""
     return tuple(_match_arm(comparison, *each) for each in reference.arms.items())
 
 
@@ -44,12 +44,12 @@ def counterparts_of(
     """Return the run's counterparts of some of the source's arms, in the run's order.
 
     Args:
-        comparison: The runs, compared.
+        comparison: The runs' comparison.
         reference: The source.
-        names: The names of its arms.
+        names: The names of the source's arms.
 
     Returns:
-        The arms, and why some of the source's have no counterpart.
+        The run's arms, and the reasons why some of the source's arms have no counterpart.
     """
     likes = [like for like in alike(comparison, reference) if like.arm in names]
     own = {arm for like in likes for arm in like.own}
@@ -58,10 +58,11 @@ def counterparts_of(
 
 
 def bare_of(comparison: Comparison, reference: Reference) -> str | None:
-    """Return the arm by which a run's values are divided where they are compared with a source's.
+    """Return the run's arm that is the denominator of its ratios next to a source's.
 
-    It is the counterpart of the source's bare machine, if possible the run's baseline; None where
-    the run has none. Where the source has no bare machine, it is the run's baseline.
+    It is a counterpart of the source's bare machine, if possible the run's baseline; None if the
+    run
+    has no counterpart. If the source has no bare machine, it is the run's baseline.
     """
     if reference.baseline is None:
         return comparison.baseline
@@ -94,7 +95,7 @@ def _match_arm(comparison: Comparison, name: str, published: PublishedArm) -> Ar
 
 
 def _left(comparison: Comparison, published: PublishedArm) -> str:
-    """Return why those arms of the study were not measured that are like it; empty: it has none."""
+    """Return why the study's counterparts of an arm were not measured; empty without any."""
     named = dict.fromkeys(
         str(arm) for run in comparison.runs for arm in mapping(run.study.get("arms"))
     )
@@ -119,7 +120,7 @@ def _spec(comparison: Comparison, arm: str) -> Mapping[str, Any]:
 
 
 def is_counterpart(spec: Mapping[str, Any], published: PublishedArm) -> bool:
-    """Return whether an arm of a study, as its events hold it, is like a published one."""
+    """Return whether an arm of a study, as recorded in a run's events, is like a published one."""
     options = mapping(spec.get("options"))
 
     def value_of(name: str) -> Any:

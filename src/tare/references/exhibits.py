@@ -21,12 +21,15 @@ View = Literal[
     "over-size",
     "time-spent",
 ]
-"""How a run shows a figure: single samples over time, a few milliseconds of them, values with
-intervals, response times over time, or their means phase by phase. For jobs on a cluster: bars with
-intervals, counters of machines or hosts in one step, or the job's phases. For a load balancer: what
-goes through over the size of objects, or which threads used the CPUs meanwhile."""
+"""How a run shows a figure.
+
+Single samples over time, a few milliseconds of them, values with intervals, response times over
+time, or their means phase by phase. For jobs on a cluster: bars with intervals, counters of
+machines or hosts in one step, or the job's phases. For a load balancer: throughput over the size of
+objects, or the threads that used the CPUs meanwhile.
+"""
 OF_ARMS: tuple[View, ...] = ("samples", "close-up", "timeline", "values", "over-size", "time-spent")
-"""Views that can show the counterparts of some of the source's arms alone."""
+"""Views that can be restricted to the counterparts of some of the source's arms."""
 Over = Literal["", "size", "slaves", "hosts"]
 """What the bars of a figure vary: the size of the data, the number of slaves, or of hosts."""
 
@@ -85,7 +88,7 @@ class Exhibit(ReferencePart):
 
     @property
     def name(self) -> str:
-        """How to cite it: ``Figure 9(e)``, ``Table II``, or what the page calls it."""
+        """The exhibit's citation: ``Figure 9(e)``, ``Table II``, or the name that the page uses."""
         if self.place:
             return self.place
         if self.text:
@@ -93,5 +96,5 @@ class Exhibit(ReferencePart):
         return f"Table {self.table}" if self.table else f"Figure {self.figure}"
 
     def stem(self, reference: str) -> str:
-        """The name of its files among a report's figures or tables."""
+        """Return the stem of its file names among a report's figures or tables."""
         return "-".join(re.findall(r"[a-z0-9]+", f"paper {reference} {self.name}".lower()))[:60]

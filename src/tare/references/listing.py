@@ -1,4 +1,4 @@
-"""Write docs/reference/sources.md: each source's tables and figures, and which study fills them."""
+"""Write docs/reference/sources.md: each source's tables and figures, and the studies for them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ VIEWS = {
     "time-spent": "CPUs by owner, and as a figure (*What goes through the load balancer*)",
 }
 ELSEWHERE = {"timeline": "figures/course-1.svg", "job-phases": "tables/job-phases.csv"}
-"""Views that a part of the report shows which is there for all runs, and its file."""
+"""Views whose counterpart is a part of every report, and its file."""
 NOTHING = "–"
 
 
@@ -74,7 +74,7 @@ def _run(reference: Reference, exhibit: Exhibit) -> str:
 
 
 def file_of(reference: Reference, exhibit: Exhibit) -> str:
-    """Return the file of a report that has its counterpart; empty where there is none."""
+    """Return the file of a report that has an exhibit's counterpart; empty if there is none."""
     if any(one.is_shown_by(exhibit) for one in reference.tables):
         return f"tables/reference-{reference.reference}.csv"
     if exhibit.view is None:

@@ -1,4 +1,4 @@
-"""What of a run a source's numbers are of: its cells by workload, scenario and parameters."""
+"""Find the results of a run that a source's numbers correspond to, by workload and parameters."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tare.references.scenarios import mapping, vcpus_in
 from tare.workloads import WORKLOADS
 
 TYPICAL_LOOP_S = 68e-6
-"""Turns a duration of `tick` into samples, to tell a long view from a short one."""
+"""Converts a duration of `tick` to a number of samples, to compare lengths of measurements."""
 _LOOKING = frozenset({"counters", "duration", "raw", "samples"})
-"""Parameters that say for how long a workload looks, and what it keeps of that."""
+"""Parameters that set how long a workload measures, and what it keeps."""
 
 
 def measured_keys(
@@ -26,14 +26,14 @@ def measured_keys(
     scenario: str,
     parameters: Mapping[str, Asked],
 ) -> list[Key]:
-    """Return what the run measured of a metric, for all further parameters, in the study's order.
+    """Return the run's keys of a metric, for all values of other parameters, in the study's order.
 
     Args:
-        comparison: The runs, compared.
-        workload: The workload that the source's is like, by its kind and not by a study's label.
-        metric: Its metric.
+        comparison: The runs' comparison.
+        workload: The kind of workload that is like the source's, not a study's label.
+        metric: The workload's metric.
         scenario: The run's scenario.
-        parameters: The parameters that the source states; one of several values matches.
+        parameters: The parameters that the source states. Of several values, any one matches.
     """
     kinds = kinds_of(comparison.runs)
     vcpus = vcpus_in(comparison.runs, scenario)
@@ -50,7 +50,7 @@ def measured_keys(
             for name, wanted_value in parameters.items()
         )
     )
-    # They are in the order that was drawn, which differs between runs.
+    # Summaries are in random order, which differs between runs.
     return sorted(found, key=lambda key: (places.get(key.workload, len(places)), _natural(key)))
 
 
@@ -67,7 +67,7 @@ def measured_key(
 
 
 def asked_of(key: Key, workload: str, name: str) -> Any:
-    """Return a parameter as a cell was asked for it, which is its default where none was named."""
+    """Return the value of a parameter of a cell, or its default if the study does not set it."""
     given = parameters_in(key)
     if name in given or workload not in WORKLOADS:
         return given.get(name)
@@ -76,14 +76,14 @@ def asked_of(key: Key, workload: str, name: str) -> Any:
 
 
 def _fits(asked: Any, published: Asked, vcpus: int | None) -> bool:
-    """Return whether a parameter is the published one; ``all`` threads are one for each vCPU."""
+    """Return whether a parameter has the published value; ``all`` threads are one for each vCPU."""
     if isinstance(published, tuple):
         return asked in published
     return asked == published or (asked == "all" and vcpus == published)
 
 
 def _natural(key: Key) -> list[tuple[str, bool, float, str]]:
-    """Return by what cells of one workload are ordered: numbers by their size, words by letters."""
+    """Return the sort key of cells of one workload: numbers by size, text alphabetically."""
     found = []
     for name, value in sorted(parameters_in(key).items()):
         counts = isinstance(value, int | float)
@@ -92,7 +92,7 @@ def _natural(key: Key) -> list[tuple[str, bool, float, str]]:
 
 
 def longest_views(keys: Iterable[Key]) -> list[Key]:
-    """Return of cells that differ in nothing but how long they look the one that looks longest."""
+    """Return the key with most samples of each group of keys that differ only in `_LOOKING`."""
     found: dict[str, Key] = {}
     for key in keys:
         rest = {
@@ -116,7 +116,7 @@ def kinds_of(runs: Iterable[RunData]) -> dict[str, str]:
 
 
 def samples_of(key: Key) -> float:
-    """Return about how many samples a cell of it takes."""
+    """Return the approximate number of samples of a cell."""
     given = parameters_in(key)
     samples, duration = given.get("samples"), given.get("duration")
     if isinstance(samples, int | float):
@@ -125,7 +125,7 @@ def samples_of(key: Key) -> float:
 
 
 def parameters_in(key: Key) -> Mapping[str, Any]:
-    """Return the parameters that a cell was asked for; empty where they cannot be read."""
+    """Return the requested parameters of a cell; empty if they cannot be read."""
     try:
         return mapping(json.loads(key.parameters))
     except ValueError:

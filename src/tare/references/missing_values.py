@@ -1,4 +1,4 @@
-"""Why an arm of a run has no value where a source, or another arm of the run, has one."""
+"""Reasons why an arm of a run lacks a value that a source, or another arm of the run, has."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tare.analysis.model import PlatformResult
 
 
 def why_it_did_not_run(runs: Iterable[RunData], arm: str, *, to_do: bool = False) -> str:
-    """Return why nothing of an arm was measured, in words; empty where something was tried.
+    """Return why nothing of an arm was measured; empty if any measurement was tried.
 
     Args:
-        runs: The runs; the first one with a reason counts.
-        arm: An arm of theirs.
-        to_do: Whether to say as well what to do about it, where that is known.
+        runs: The runs. The first one with a reason counts.
+        arm: An arm of the runs.
+        to_do: Whether to add what to do about it, if that is known.
     """
     reasons = (
         reason
@@ -26,7 +26,7 @@ def why_it_did_not_run(runs: Iterable[RunData], arm: str, *, to_do: bool = False
 
 
 def why_usable_or_not(platform: PlatformResult) -> str:
-    """Return how an arm was found usable, or why it is not and what to do; empty: nobody knows."""
+    """Return why an arm is usable, or why it is not and what to do; empty if that is unknown."""
     if platform.usable or not platform.hint:
         return platform.reason
     return f"{platform.reason.rstrip('.')}. To do: {platform.hint}"
@@ -35,13 +35,13 @@ def why_usable_or_not(platform: PlatformResult) -> str:
 def why_no_value(
     runs: Sequence[RunData], arm: str, scenario: str, workloads: Collection[str]
 ) -> str:
-    """Return why an arm has no value that counts, in words; empty where nobody knows why.
+    """Return why an arm has no value that counts, in words; empty if the reason is unknown.
 
     Args:
         runs: The runs.
-        arm: An arm of theirs.
-        scenario: The scenario that others have a value in.
-        workloads: The study's names of what others were asked for there.
+        arm: An arm of the runs.
+        scenario: The scenario in which other arms have a value.
+        workloads: The study's names of the workloads for which other arms have a value.
     """
     if whole := why_it_did_not_run(runs, arm):
         return whole

@@ -1,7 +1,7 @@
 """Pair published values with a run's own, and give each its own ratios.
 
 Every ratio divides values of one source: a published value by the published bare machine's, a
-run's value by the run's baseline. Nothing here divides one source by the other.
+run's value by the run's baseline. Nothing here divides values of different sources.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class ArmValue:
     """One value of a row.
 
     Args:
-        value: In the table's SI unit; of a run's maximum the worst over all its blocks.
-        ratio: Divided by the same column's value of its own source's bare machine: the one in
-            the same scenario, or, where the source's had no neighbours, the run's own without
-            them. None where there is none.
+        value: The value in the table's SI unit. A run's maximum is the worst over all its blocks.
+        ratio: The value divided by that of its own source's bare machine in the same column. The
+            bare machine is in the same scenario. If the source measured it without neighbours, it
+            is the run's own without neighbours. None without such a value.
         effect: The run's estimate, over blocks, of the ratio to the baseline in the same
             scenario; None for published values, and for the baseline.
         summary: The run's values over blocks; None for published values.
-        printed: As the source prints it; empty for the run's own.
+        printed: The value as the source prints it; empty for the run's own.
     """
 
     value: float
@@ -57,12 +57,12 @@ class ArmRow:
     """One arm's values, column by column.
 
     Args:
-        published: Whether they are the source's or the run's.
+        published: Whether they are the source's values or the run's.
         arm: The arm.
-        label: Its name for reading.
-        emulated: Whether it is emulated.
-        values: One per column of the table.
-        scenario: The run's scenario that they are from.
+        label: The arm's name for reading.
+        emulated: Whether the arm is emulated.
+        values: One value per column of the table.
+        scenario: The run's scenario that the values are from.
     """
 
     published: bool
@@ -75,15 +75,15 @@ class ArmRow:
 
 @dataclass(frozen=True)
 class PairedTable:
-    """One published table with the run's rows below, or alone when the run has none.
+    """One published table followed by the run's rows, if the run has any.
 
     Args:
         table: The published table.
-        scenario: Its scenario, if it has one.
+        scenario: The table's scenario, if it has one.
         matched: The name of the run's scenario that is like it; empty without one.
-        keys: What the run measured, column by column.
+        keys: The run's key for each column; None for a column that it did not measure.
         rows: Published rows first, then the run's.
-        notes: What a reader must know, one sentence each.
+        notes: Remarks for the reader, one sentence each.
     """
 
     table: PublishedTable
@@ -105,8 +105,8 @@ class SideBySide:
 
     Args:
         reference: The source.
-        tables: Its tables, each with what the run has for it.
-        baseline: The run's arm that its values are divided by; empty where it has none like the
+        tables: The source's tables, each with the run's values.
+        baseline: The run's arm that its values are divided by; empty if it has none like the
             source's.
     """
 
@@ -169,10 +169,11 @@ def _published_rows(reference: Reference, table: PublishedTable) -> tuple[ArmRow
 def _scenario_without_neighbours(
     comparison: Comparison, reference: Reference, scenario: PublishedScenario | None
 ) -> str | None:
-    """Return the run's scenario for the bare machine where the source's had no neighbours.
+    """Return the run's scenario for a bare machine that the source measured without neighbours.
 
-    None where the source's bare machine was measured in the table's own scenario; empty where the
-    run has nothing like it.
+    None if the source measured its bare machine in the table's own scenario; empty if the run has
+    no
+    such scenario.
     """
     if scenario is None or scenario.neighbours is None or not reference.baseline_alone:
         return None
@@ -182,9 +183,9 @@ def _scenario_without_neighbours(
 def arms_of(
     comparison: Comparison, reference: Reference, table: PublishedTable
 ) -> tuple[tuple[str, ...], str]:
-    """Return the run's arms that a table shows, or why there is none.
+    """Return the run's arms that a table shows, or the reason why there are none.
 
-    They are all, but a table of the bare machine alone shows that alone.
+    Only a table of the bare machine alone is restricted to that machine's counterparts.
     """
     if reference.baseline is None or set(table.rows) != {reference.baseline}:
         return tuple(comparison.arms), ""
@@ -199,7 +200,7 @@ def _own_rows(
     alone: str | None,
     arms: Sequence[str],
 ) -> tuple[list[ArmRow], list[str]]:
-    """Return the run's rows, and notes on the bare machine that they divide by."""
+    """Return the run's rows, and notes on the bare machine in their ratios."""
     bare_keys, rows, words = keys, [], []
     if bare is None:
         words.append(
@@ -260,7 +261,7 @@ def _own_value(own: ArmSummary, base: ArmSummary | None, effect: Effect | None) 
 
 
 def shown_value(summary: ArmSummary) -> float:
-    """Return what compares with a printed value: of maxima the worst seen, else the centre."""
+    """Return the value to compare with a printed value: the largest for maxima, else the centre."""
     return summary.greatest if summary.kind == "maximum" else summary.centre
 
 

@@ -1,4 +1,4 @@
-"""Numbers as printed, read as SI units, and the base of all parts of a reference."""
+"""Read printed numbers as SI units, and define the base of all parts of a reference."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from tare.units import DURATION_UNITS, SIZE_UNITS, format_quantity
 
 Unit = Literal["s", "B", "B/s", "1/s", "1"]
-"""SI units that values are in once they are read."""
+"""The SI units of values after reading."""
 Share = Literal["", "above", "below", "difference"]
 """How a number relates two arms; empty: their quotient."""
 Asked = int | float | str | tuple[int | float | str, ...]
-"""A parameter that was asked for; of several values any."""
+"""The requested value of a parameter; of several values, any one matches."""
 
 
 class ReferencePart(BaseModel):
@@ -77,19 +77,19 @@ class Fact(ReferencePart):
 
     @property
     def measured(self) -> bool:
-        """True if a run can have a value for it."""
+        """Whether a run can have a value for it."""
         return bool(self.workload)
 
     @property
     def conditions(self) -> str:
-        """Its conditions in words; empty where the text states none."""
+        """The statement's conditions in words; empty if the text states none."""
         return self.describe_conditions({})
 
     def describe_conditions(self, labels: Mapping[str, str]) -> str:
-        """Return its conditions in words; empty where the text states none.
+        """Return the statement's conditions in words; empty if the text states none.
 
         Args:
-            labels: What the source calls its arms, by their names.
+            labels: The source's names of its arms, by their names in the reference.
         """
         counted = f"{self.machines} machine{'s' * (self.machines != 1)}" if self.machines else ""
         counted = " on ".join(filter(None, (counted, self.placement)))
@@ -127,7 +127,7 @@ class Fact(ReferencePart):
             return data
         units = {"value": data.get("unit"), "to": data.get("unit"), "data": "B", "data_to": "B"}
         ends = {key: in_si(data[key], unit) for key, unit in units.items() if key in data}
-        # What a validator returns is checked strictly: a list does not count as a tuple.
+        # The result of a validator is checked strictly: a list does not count as a tuple.
         lists = {
             key: tuple(data[key])
             for key in ("of", "than", "needs")
@@ -153,7 +153,7 @@ _UNITS: Mapping[object, Mapping[str, float]] = {
 
 
 def in_si(value: object, unit: object) -> object:
-    """Return a printed value as a number in ``unit``; anything but text is returned as it is.
+    """Return a printed value as a number in ``unit``; other types and units remain unchanged.
 
     Args:
         value: ``"4.35 ms"`` for seconds, ``"9 MB"`` for bytes, ``"69 MB/s"`` for bytes a second,
@@ -161,7 +161,7 @@ def in_si(value: object, unit: object) -> object:
         unit: One of ``Unit``.
 
     Raises:
-        ValueError: A duration, size or rate without its printed unit, or one that cannot be read.
+        ValueError: A duration, size or rate has no unit, or the value cannot be read.
     """
     if unit not in _UNITS or not isinstance(value, str | int | float) or isinstance(value, bool):
         return value
@@ -170,5 +170,5 @@ def in_si(value: object, unit: object) -> object:
     if found is None or scale is None:
         units = ", ".join(_UNITS[unit])
         raise ValueError(f"{value!r} is not a value with its unit as printed, one of {units}")
-    # Decimals keep "11.45 us" the number that reads 1.145e-05, whatever a product rounds to.
+    # Decimal arithmetic reads "11.45 us" as exactly 1.145e-05; a product of floats may round.
     return float(Decimal(found[1]) * Decimal(repr(scale)))

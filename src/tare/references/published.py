@@ -1,7 +1,7 @@
-"""Published values as data: tables of a paper, with the place of each, and how to load them.
+"""Published values as data: a paper's tables, where each is in the paper, and how to load them.
 
-A reference is a YAML file in this folder. It has values as they are printed, with their unit; here
-they are in SI units. They are shown next to a run's own values and enter no estimate.
+A reference is a YAML file in this folder. The file has the values as they are printed, with their
+unit; here they are in SI units. They are shown next to a run's own values and enter no estimate.
 """
 
 from __future__ import annotations
@@ -113,11 +113,11 @@ class PublishedTable(ReferencePart):
 
     @property
     def name(self) -> str:
-        """How to cite it: ``Table 3``, or what the page calls it."""
+        """The table's citation: ``Table 3``, or the name that the page uses."""
         return f"Table {self.table}" if self.table else self.place
 
     def is_shown_by(self, exhibit: Exhibit) -> bool:
-        """True if ``exhibit`` is this table."""
+        """Return whether ``exhibit`` is this table."""
         if exhibit.place or self.place:
             return exhibit.place == self.place
         return exhibit.table == str(self.table)
@@ -157,7 +157,7 @@ def references_folder() -> FilePath:
 
 
 def known_references() -> tuple[str, ...]:
-    """Return the names of all references there are."""
+    """Return the names of all references."""
     return tuple(sorted(path.stem for path in references_folder().glob("*.yaml")))
 
 
@@ -165,7 +165,7 @@ def load_reference(name: str) -> Reference:
     """Return the reference called ``name``.
 
     Raises:
-        InputError: There is none of that name, or something in its file is wrong.
+        InputError: There is no such reference, or its file has an error.
     """
     known = known_references()
     if name not in known:
@@ -197,7 +197,7 @@ def parse_reference(content: bytes, name: str) -> Reference:
         name: The file's name, for messages.
 
     Raises:
-        InputError: Something is wrong; one line per problem: file, line, column, key, message.
+        InputError: The file has errors; one line per problem: file, line, column, key, message.
     """
     document = parse(content, name)
     findings, style = StudyErrors(), KeyStyle(kebab=False)

@@ -1,4 +1,4 @@
-"""Which scenario of a run is like a published one, and what its machines were in it."""
+"""Match published scenarios with those of a run, and describe the machines in them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from tare.study.model.shape import ALL, SPARE, subject_vcpus
 
 
 def matching(runs: Sequence[RunData], name: str, wanted: PublishedScenario) -> str:
-    """Return the runs' scenario that is like ``wanted``; empty where there is none.
+    """Return the runs' scenario that is like ``wanted``; empty if there is none.
 
-    Of several, the one of the same name goes first, then one that places the subject as the source
-    did, then the study's order.
+    If several are, the scenario of the same name comes first, then one that places the subject as
+    the
+    source did, then the first of the study.
 
     Args:
         runs: The runs.
         name: The source's name for the scenario.
-        wanted: The scenario.
+        wanted: The published scenario.
     """
     found: dict[str, Mapping[str, Any]] = {}
     for run in runs:
@@ -41,7 +42,7 @@ def why_no_scenario(runs: Sequence[RunData], name: str, wanted: PublishedScenari
     Args:
         runs: The runs.
         name: The source's name for the scenario.
-        wanted: The scenario.
+        wanted: The published scenario.
     """
     none_fits = f"no scenario of this run is like {name}"
     if wanted.vcpus is None:
@@ -53,7 +54,7 @@ def why_no_scenario(runs: Sequence[RunData], name: str, wanted: PublishedScenari
 
 
 def skipped_in(runs: Iterable[RunData], scenario: str) -> str:
-    """Return why a scenario was left out as a whole, in words; empty where it was not."""
+    """Return the reason why a whole scenario was skipped; empty if it was not."""
     found = dict.fromkeys(
         part.reason
         for run in runs
@@ -83,7 +84,10 @@ def _is_like(scenario: Mapping[str, Any], wanted: PublishedScenario) -> bool:
 
 
 def _slaves_of(scenario: Mapping[str, Any]) -> int | None:
-    """Return how many slaves a run's cluster has on one host, 0 of none; None: another one."""
+    """Return the number of slaves of a run's cluster on one host.
+
+    Without a cluster it is 0; None if the cluster is on other hosts or external.
+    """
     cluster = mapping(scenario.get("cluster"))
     if not cluster:
         return 0
@@ -92,12 +96,12 @@ def _slaves_of(scenario: Mapping[str, Any]) -> int | None:
 
 
 def subject_of(scenario: Mapping[str, Any]) -> str:
-    """Return where a scenario of a run places the subject: ``any`` or ``pinned``."""
+    """Return the placement of the subject in a run's scenario: ``any`` or ``pinned``."""
     return str(mapping(scenario.get("subject")).get("cpus", "any"))
 
 
 def vcpus_in(runs: Iterable[RunData], scenario: str) -> int | None:
-    """Return how many vCPUs subjects had in a scenario; None if arms differ or none has it."""
+    """Return the number of subjects' vCPUs in a scenario; None if arms differ or it is unknown."""
     found = {count for run in runs for count in _vcpus(run, scenario)}
     return found.pop() if len(found) == 1 else None
 
@@ -116,7 +120,7 @@ def _vcpus(run: RunData, scenario: str) -> Iterator[int | None]:
 
 
 def _slave_vcpus(cluster: Mapping[str, Any]) -> int | None:
-    """Return how many vCPUs slaves of a run's cluster have, where the subject is one of them."""
+    """Return the slaves' number of vCPUs in a run's cluster; None if the subject is not a slave."""
     if cluster.get("external") or cluster.get("master") != "with-first":
         return None
     vcpus = cluster.get("vcpus")
@@ -124,7 +128,7 @@ def _slave_vcpus(cluster: Mapping[str, Any]) -> int | None:
 
 
 def neighbours_in(runs: Iterable[RunData], scenario: str) -> set[int]:
-    """Return how many neighbours the machines of a scenario had, over all blocks and arms."""
+    """Return the numbers of neighbours in a scenario, over all blocks and arms."""
     roles: dict[tuple[str, int, str], set[str]] = {}
     for run in runs:
         for machine in run.machines:
@@ -136,7 +140,7 @@ def neighbours_in(runs: Iterable[RunData], scenario: str) -> set[int]:
 
 
 def cpus_of(run: RunData) -> int | None:
-    """Return how many CPUs a run's host has; None if that is not recorded."""
+    """Return the number of CPUs of a run's host; None if that is not recorded."""
     cpus = run.host.get("cpus")
     return cpus if isinstance(cpus, int) else None
 
@@ -157,5 +161,5 @@ def describe_scenario(scenario: PublishedScenario) -> str:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """Return what was stored if it is a mapping, and an empty one otherwise."""
+    """Return the value if it is a mapping, and an empty mapping otherwise."""
     return value if isinstance(value, Mapping) else {}

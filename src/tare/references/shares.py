@@ -1,4 +1,4 @@
-"""How a run's arms did against each other, where a source's text compares two of its own."""
+"""Comparisons of two arms of a run, for statements of a source's text about two of its own."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ AS_STATED: Mapping[str, Callable[[float], float]] = {
     "": lambda ratio: ratio,
     "above": lambda ratio: ratio - 1,
     "below": lambda ratio: 1 - ratio,
-    # The difference divided by the mean of both, as li2013 has its percent differences.
+    # The difference divided by the mean of both, as in the percent differences of li2013.
     "difference": lambda ratio: 2 * (ratio - 1) / (ratio + 1),
 }
-"""What a source makes of the quotient of two arms; each goes one way with it."""
+"""How a source expresses the quotient of two arms. Each function is monotonic in the quotient."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Compared:
     Args:
         first: The arm.
         second: The arm that it is compared with.
-        value: Their quotient, or the share as the source states it.
-        ends: The ends of its interval, at the run's confidence; None: it has none.
+        value: The quotient of the two, or the share as the source states it.
+        ends: The ends of the interval, at the run's confidence; None without one.
         blocks: The number of blocks in which both have a value.
-        emulated: Whether either is emulated.
-        longest: Whether it is of the longest of all, which has no interval.
+        emulated: Whether either arm is emulated.
+        longest: Whether the two values are maxima over all blocks, whose quotient has no interval.
     """
 
     first: str
@@ -52,13 +52,13 @@ class Compared:
 def compared(
     comparison: Comparison, reference: Reference, fact: Fact, keys: Sequence[Key]
 ) -> tuple[tuple[Compared, ...], str]:
-    """Return what a run has of two arms that a text compares, or why it has nothing.
+    """Return a run's values for two arms that a text compares, or the reason why there are none.
 
     Args:
-        comparison: The run.
+        comparison: The run's comparison.
         reference: The source.
-        fact: What is stated; of several arms that it is compared with, each is one of the two.
-        keys: What the run measured of it: of several, their geometric mean in each block.
+        fact: The statement. If it names several arms to compare with, each is compared.
+        keys: The run's metrics for it. Of several, the geometric mean in each block is used.
     """
     likes = {like.arm: like for like in alike(comparison, reference)}
     found = [
@@ -113,7 +113,7 @@ def _compared(
 
 
 def _effect(comparison: Comparison, keys: Sequence[Key], first: str, second: str) -> Effect | None:
-    """Return what the comparison has of the two itself; of maxima nothing, nor of several keys."""
+    """Return the comparison's own effect of the two arms; None for maxima and for several keys."""
     known = (*comparison.effects, *(comparison.pairs.effects if comparison.pairs else ()))
     if len(keys) != 1:
         return None
@@ -124,7 +124,7 @@ def _effect(comparison: Comparison, keys: Sequence[Key], first: str, second: str
 def _log_ratios(
     keys: Sequence[Key], ones: Sequence[ArmSummary], others: Sequence[ArmSummary]
 ) -> list[float]:
-    """Return the mean log-ratio over all keys of each block in which both arms have them all."""
+    """Return the mean log-ratio over all keys of each block in which both arms have all values."""
     of_key: list[dict[tuple[str, int], float]] = []
     for key in keys:
         first, second = (

@@ -1,4 +1,4 @@
-"""Values in a source's text, outside its tables, each with the run's own value or why not."""
+"""Values in a source's text, outside its tables, each with the run's own value or the reason."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Stated:
 
     Args:
         name: Its name in the reference.
-        fact: What is stated.
-        own: What the run has for it, arm by arm: in ``unit``, of a quotient or a share a plain
-            number. Where arms are compared, by the two.
-        unit: SI unit of the run's values.
-        why: Why the run has none; empty where it has.
-        scenario: The run's scenario that they are from, where it is one.
-        between: Where arms are compared, the two with their interval.
-        conditions: Its conditions in words, with the arms as the source calls them.
-        unlike: Why the run has no arm like the one that it is about; empty where it has.
+        fact: The statement.
+        own: The run's values in ``unit``, by arm. A quotient or a share is a plain number. If the
+            statement compares arms, the key names both arms.
+        unit: The SI unit of the run's values.
+        why: Why the run has none; empty if it has some.
+        scenario: The run's scenario that the values are from, if it is a single one.
+        between: The compared arms with their interval, if the statement compares arms.
+        conditions: The statement's conditions in words, with the source's names of arms.
+        unlike: Why the run has no arm like the one in the statement; empty if it has one.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Stated:
 
 
 def stated(comparison: Comparison, reference: Reference) -> tuple[Stated, ...]:
-    """Return all that the text states, in the reference's order."""
+    """Return all numbers that the text states, in the reference's order."""
     likes = {like.arm: like for like in alike(comparison, reference)}
     labels = {name: arm.label for name, arm in reference.arms.items()}
     return tuple(
@@ -83,14 +83,14 @@ def _stated(
         else:
             own = {arm: value - base for arm, (value, base) in shared.items()}
     if fact.arm:
-        # A statement on one machine has only that machine's counterparts in the run.
+        # A statement about one machine concerns only that machine's counterparts in the run.
         own = {arm: value for arm, value in own.items() if arm in likes[fact.arm].own}
     why = "" if own else unlike or _unmeasured(reference, fact)
     return Stated(name, fact, own, unit, why, scenario, unlike=unlike)
 
 
 def _unlike(likes: Mapping[str, ArmMatch], fact: Fact) -> str:
-    """Return why no arm of the run is like any that a number is about; empty where one is."""
+    """Return why the run has no counterpart of a statement's arms; empty if it has one."""
     about = [likes[arm] for arm in fact.needs or ((fact.arm,) if fact.arm else ())]
     if not about or any(like.own for like in about):
         return ""
@@ -98,7 +98,7 @@ def _unlike(likes: Mapping[str, ArmMatch], fact: Fact) -> str:
 
 
 def _between_arms(comparison: Comparison, reference: Reference, name: str, fact: Fact) -> Stated:
-    """Return what the run has of two arms that the text compares."""
+    """Return the run's values for two arms that the text compares."""
     keys, scenario = _keys_of(comparison, reference, fact)
     if not keys:
         return Stated(name, fact, {}, "1", _unmeasured(reference, fact))
@@ -111,7 +111,7 @@ def _between_arms(comparison: Comparison, reference: Reference, name: str, fact:
 def _keys_of(
     comparison: Comparison, reference: Reference, fact: Fact
 ) -> tuple[tuple[Key, ...], str]:
-    """Return what the run measured: for a range of data, one key of each size in it."""
+    """Return the run's keys for a statement, one for each size in its range, and the scenario."""
     key = _key(comparison, reference, fact, fact.scenario)
     if key is None or fact.data is None or fact.data_to is None:
         return ((key,) if key else ()), key.scenario if key else ""
@@ -128,7 +128,7 @@ def _keys_of(
 def _values(
     comparison: Comparison, reference: Reference, fact: Fact, scenario: str
 ) -> tuple[dict[str, float], str, str]:
-    """Return the run's values by arm, of a maximum the longest of all; their unit and scenario."""
+    """Return the run's values by arm (of a maximum the largest), their unit, and their scenario."""
     key = _key(comparison, reference, fact, scenario)
     found = [summary for summary in comparison.summaries if summary.key == key]
     unit = found[0].unit if found else fact.unit

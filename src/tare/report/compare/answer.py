@@ -1,4 +1,4 @@
-"""The answer of a comparison of two runs: how each arm's cost changed, by resource."""
+"""The answer of a comparison of two runs: the change of each arm's cost, by resource."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from tare.report.page.words import (
 from tare.units import format_quantity
 
 ANY = "any"
-"""The size of costs that nothing bounds."""
+"""The word for an unbounded cost."""
 HEADING = 20
-"""Words of the heading above the sentences, about."""
+"""The approximate number of words in the heading above the sentences."""
 
 
 def change_heading(before: Comparison, after: Comparison) -> str:
-    """Return what the answers are about, without a full stop."""
+    """Return the heading of the answers, without a full stop."""
     runs = [legible(comparison.runs[0].run) for comparison in (before, after)]
     blocks = [counted(comparison.blocks, "block") for comparison in (before, after)]
     return (
@@ -56,12 +56,12 @@ def change_heading(before: Comparison, after: Comparison) -> str:
 def change_sentences(
     found: Sequence[JudgedChange], before: Comparison, after: Comparison
 ) -> dict[str, str]:
-    """Return how each arm's costs changed, by arm; shorter if all of it is too much to read.
+    """Return sentences on the change of each arm's costs, by arm; brief if they are too long.
 
     Args:
-        found: Changes against the comparison's baseline, judged.
+        found: Judged changes against the comparison's baseline.
         before: The first run's comparison.
-        after: The second's.
+        after: The second run's comparison.
     """
     return _sentences_by_arm(_changes_by_arm(found, before), (before, after))
 
@@ -84,9 +84,9 @@ def change_lines(
     """Return the answer for each arm, with a bar for each resource.
 
     Args:
-        found: Changes against the comparison's baseline, judged.
+        found: Judged changes against the comparison's baseline.
         before: The first run's comparison.
-        after: The second's.
+        after: The second run's comparison.
     """
     by_arm = _changes_by_arm(found, before)
     costs = [change.cost for changes in by_arm.values() for change in changes]
@@ -136,7 +136,7 @@ def _sentences(
 
 
 def _lacking(change: ResourceChange, gaps: Sequence[tuple[int, Gaps]]) -> str:
-    """Return why the mean of a run has fewer blocks than ran; empty if it has all."""
+    """Return the reasons for missing values in either run; empty if none are missing."""
     arm, keys = change.cost.arm, [one.change.key for one in change.changes if one.change.ratio]
     texts = [
         gaps_in_words([gap for key in keys for gap in own.get((arm, key), ())], ran, where)
@@ -146,7 +146,7 @@ def _lacking(change: ResourceChange, gaps: Sequence[tuple[int, Gaps]]) -> str:
 
 
 def _clauses(changes: Sequence[ResourceChange], brief: bool) -> str:
-    """Return what some changes show, one clause for each kind of finding."""
+    """Return clauses on these changes, one for each kind of finding."""
     of: dict[str, list[ResourceCost]] = {}
     for change in changes:
         of.setdefault(change.cost.finding, []).append(change.cost)
@@ -180,7 +180,7 @@ def _ranges(costs: Sequence[ResourceCost]) -> str:
 
 
 def _without_ratio(change: ResourceChange) -> str:
-    """Return what is known of metrics that can be 0, which have differences and no ratio."""
+    """Return a clause on metrics that can be 0, which have differences and no ratio."""
     name = label_of(change.cost)
     for word in ("worse", "better"):
         for one in change.changes:
@@ -192,14 +192,14 @@ def _without_ratio(change: ResourceChange) -> str:
     open_sizes = [size for one in change.changes if (size := open_cost(one)) != NONE]
     if not open_sizes:
         return f"{name} undecided"
-    # Differences of several metrics have no order: the first represents them.
+    # Differences of several metrics cannot be ordered, so the first represents them.
     if open_sizes[0] == ANY:
         return f"{name} undecided (no cost is excluded)"
     return f"{name} undecided (a cost up to {open_sizes[0]} more is not excluded)"
 
 
 def open_cost(one: JudgedChange) -> str:
-    """Return what cost an inconclusive change leaves open; a dash where it leaves none."""
+    """Return the largest cost that an inconclusive change does not exclude; a dash otherwise."""
     if one.verdict != "inconclusive":
         return NONE
     if apart := one.difference_not_excluded:

@@ -1,7 +1,7 @@
-"""What `tare compare --json` writes: effects and changes as plain values, under stable keys.
+"""The output of `tare compare --json`: effects and changes as plain values, under stable keys.
 
-Keys are only ever added; `version` is raised when one changes its meaning or goes. Numbers are in
-SI units, and null where there is none.
+Keys are only ever added. `version` increases when a key changes its meaning or is removed. Numbers
+are in SI units; a missing number is null.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def effects_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def changes_json(before: Comparison, after: Comparison) -> dict[str, Any]:
-    """Return how the effects of a second run differ from those of the first.
+    """Return the differences between the effects of a second run and those of the first.
 
     Raises:
-        InputError: They have different baselines.
+        InputError: The runs have different baselines.
     """
     require_same_baseline([before, after])
     base = before.baseline
@@ -52,13 +52,13 @@ def changes_json(before: Comparison, after: Comparison) -> dict[str, Any]:
 
 
 def pooled_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """Return the pooled effects of three runs or more."""
+    """Return the pooled effects of three or more runs."""
     found = pooled(comparisons, comparisons[0].confidence)
     return {**_head("together", comparisons), "together": [_pooled(each) for each in found]}
 
 
 def json_text(value: Mapping[str, Any]) -> str:
-    """Return a value as text; numbers that are not finite become null."""
+    """Return a value as JSON text; numbers that are not finite become null."""
     return json.dumps(_plain(value), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -139,7 +139,7 @@ def _pooled(each: Pooled) -> dict[str, Any]:
         "kind": first.kind,
         "headline": first.headline,
         "runs": len(each.effects),
-        # Runs are combined as logarithms.
+        # Effects of runs are combined as logarithms.
         "estimate": math.exp(together.effect),
         "low": math.exp(together.low) if math.isfinite(together.low) else None,
         "high": math.exp(together.high) if math.isfinite(together.high) else None,

@@ -1,4 +1,4 @@
-"""The page of two runs, one offline file: how effects of the second differ from the first's."""
+"""The page of two runs in one offline file: changes of effects from the first to the second run."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ ROW, FOOT, TOP, GAP = 22.0, 40.0, 6.0, 14.0
 
 @dataclass(frozen=True)
 class ChangeMark:
-    """One line: the metric, its arm, the factor by which its cost changed, and its link."""
+    """One row of the figure: metric, arm, the factor by which the cost changed, and the link."""
 
     what: str
     arm: str
@@ -76,22 +76,22 @@ class ChangeMark:
 def changes_figure(
     marks: Sequence[ChangeMark], looks: dict[str, ArmStyle], margin: float, width: float
 ) -> Spec:
-    """Return the picture; at least one mark.
+    """Return the drawing; at least one mark.
 
     Args:
-        marks: The lines, in order.
+        marks: The rows, in order.
         looks: The style of each arm.
         margin: The practical margin, drawn as a band.
         width: The width in pixels.
     """
     canvas, labels = Canvas(width), [f"{mark.arm}: {mark.what}" for mark in marks]
-    # Next to the marks; above each if names would be cut and look alike.
+    # Labels are left of the marks, or above them if they would be cut.
     named = width * 0.42 if max(map(width_of, labels)) <= width * 0.42 else 0.0
     row = ROW if named else 2 * ROW
     plot = Plot(canvas, named + GAP, TOP, width - named - 2 * GAP, row * len(marks))
     centre = max(max(mark.cost[0], 1 / mark.cost[0]) for mark in marks)
     ends = [end for mark in marks for end in mark.cost[1:] if 0 < end < math.inf]
-    # Not as far as intervals reach that hardly anything bounds.
+    # The axis does not extend to the ends of almost unbounded intervals.
     far = max(1 + 2 * margin, *(min(max(end, 1 / end), 1.5 * centre) for end in ends), centre)
     axis = log_axis(1 / far, far, "", most=5)
     left, right = plot.x(axis, 1 / (1 + margin)), plot.x(axis, 1 + margin)
@@ -120,7 +120,7 @@ WIDE, NARROW, MOST_MARKS = 900.0, 360.0, 40
 
 @dataclass(frozen=True)
 class ChangesPage:
-    """Everything the template needs."""
+    """The data for the template."""
 
     title: str
     subtitle: str
@@ -148,12 +148,12 @@ def write_changes(
 
     Args:
         before: The first run's comparisons, by baseline.
-        after: The second's, by the same.
+        after: The second run's comparisons, by baseline.
         chosen: The baseline that was chosen beforehand.
-        out: The file.
+        out: The file to write.
 
     Raises:
-        InputError: It cannot be written, or the runs have no effect in common.
+        InputError: The file cannot be written, or the runs have no effect in common.
     """
     first = {name: arrange(comparison) for name, comparison in before.items()}
     pair = RunPair(first, after, chosen)
@@ -163,7 +163,7 @@ def write_changes(
 
 
 def changes_page(pair: RunPair, found: Sequence[JudgedChange], folder: Path) -> ChangesPage:
-    """Return what the page shows.
+    """Return the data for the page's template.
 
     Args:
         pair: The runs.
@@ -293,7 +293,7 @@ class RunPair:
 
 
 def measured_text(one: JudgedChange, names: Names) -> str:
-    """Return what was measured, in words."""
+    """Return the workload and the metric of a change, in words."""
     return f"{names.name(Part.of(one.change.key))} · {metric_name(one.change.key.metric)}"
 
 
@@ -319,7 +319,7 @@ def _interval(one: JudgedChange) -> str:
 
 
 def changes_table(own: Sequence[JudgedChange], pair: RunPair) -> Table[JudgedChange]:
-    """Return changes as a table, named for links."""
+    """Return changes as a table whose rows have names for links."""
     shown_as = pair.before[pair.chosen].shown_as
     names = Names((Part.of(one.change.key) for one in own), shown_as, short=True)
     columns: tuple[Column[JudgedChange], ...] = (
@@ -367,7 +367,7 @@ def changes_table(own: Sequence[JudgedChange], pair: RunPair) -> Table[JudgedCha
 
 
 def environment_table(pair: RunPair) -> Table[RunDifference]:
-    """Return what differs between the runs: studies, hosts, versions, and arms one by one."""
+    """Return the differences between the runs' studies, hosts, versions and machines by arm."""
     before, after = pair.runs
     rows = (*study_differences(before, after), *environment_differences(before, after))
     columns: tuple[Column[RunDifference], ...] = (
@@ -384,12 +384,12 @@ REPORT = "report.html"
 
 
 def changes_data(found: Sequence[JudgedChange], pair: RunPair, folder: Path) -> str:
-    """Return it as JSON that may be inside a page.
+    """Return the changes as JSON that may be inside a page.
 
     Args:
         found: All changes, judged.
         pair: The runs.
-        folder: Where the page will be; the runs' own pages are linked from there.
+        folder: The folder of the page, from which it links to the runs' own pages.
     """
     keys = list(dict.fromkeys(one.change.key for one in found))
     place = {key: number for number, key in enumerate(keys)}
@@ -482,7 +482,7 @@ def _values(
 
 
 def _machine_differences(pair: RunPair) -> dict[str, Any]:
-    """Return by arm how its machines differ between the runs: how many ways, and the first few."""
+    """Return by arm how many differences its machines have between the runs, and the first few."""
     found = {}
     for arm in pair.before[pair.chosen].arms:
         if different := machine_differences(*pair.runs, arm):
@@ -496,7 +496,7 @@ def _machine_differences(pair: RunPair) -> dict[str, Any]:
 
 
 def _reports(runs: Sequence[RunData], folder: Path) -> list[list[str]]:
-    """Return how each run's own page is called and where it is, as seen from this one."""
+    """Return the name of each run's own page, and its path relative to this page."""
     found = []
     for when, run in zip(("first", "second"), runs, strict=True):
         page = run.folder / REPORT

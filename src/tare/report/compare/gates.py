@@ -51,7 +51,7 @@ def _bounded(one: Checked) -> bool:
 
 
 def _why(one: Checked) -> str:
-    """Return why a gate is open: what forbids to trust its interval, or that it holds the limit."""
+    """Return the reason why a gate is open: a doubt about its interval, or an undecided limit."""
     return legible(one.reason) or (OPEN if one.value or _bounded(one) else FEW)
 
 
@@ -60,7 +60,7 @@ def _describe_change(one: Checked) -> str:
 
 
 def _floor(one: Checked) -> str:
-    """Return the limit if a floor moved it, which the gate's own text does not show."""
+    """Return a note if a floor moved the limit, because the gate's own text does not show that."""
     if not one.by_floor:
         return ""
     limit = ratio(one.limit) if one.change.ratio else format_number(one.limit, sign=True)
@@ -68,7 +68,7 @@ def _floor(one: Checked) -> str:
 
 
 def as_text(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
-    """Return what differs between the runs, one line for each gate, and the outcome of all."""
+    """Return differences between the runs, one line for each gate, and the outcome of all gates."""
     lines = [f"Note: {legible(doubt)}" for doubt in doubts]
     lines += [
         f"{SIGN[one.outcome]} {one.outcome}: {legible(one.gate.text)}: {_name(one)} "
@@ -87,7 +87,7 @@ def _error(checked: Sequence[Checked]) -> str:
 
 
 def as_markdown(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
-    """Return what differs between the runs, and a table, for a pull request."""
+    """Return differences between the runs and a table of gates in Markdown, for a pull request."""
     lines = [f"- {_prose(doubt)}" for doubt in doubts]
     lines += [
         *([""] if doubts else []),
@@ -105,12 +105,12 @@ def as_markdown(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
 
 
 def _prose(text: str) -> str:
-    """Return a sentence in which Markdown finds no markup but code."""
+    """Return a sentence in which Markdown sees no markup except code."""
     return re.sub(r"([\\*_\[\]|#~])", r"\\\1", " ".join(legible(text).split())).replace("<", "&lt;")
 
 
 def _code(text: str) -> str:
-    """Return code for between backticks in a table, where only the bar is escaped."""
+    """Return code to put between backticks in a table, where only ``|`` needs an escape."""
     return " ".join(legible(text).split()).replace("`", "'").replace("|", "\\|")
 
 
@@ -123,9 +123,9 @@ def _cell(text: str) -> str:
 
 
 def as_junit(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
-    """Return JUnit's XML: what fails is a failure, what is open is skipped with the reason.
+    """Return JUnit's XML: failed gates are failures, and open gates are skipped with the reason.
 
-    What differs between the runs is in the suite's properties and in its output.
+    Differences between the runs are in the suite's properties and in its output.
     """
     counts = {outcome: sum(one.outcome == outcome for one in checked) for outcome in STATUS}
     suite = ElementTree.Element(
@@ -182,7 +182,7 @@ def _finite(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def as_github(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
-    """Return what github-action-benchmark reads as ``customSmallerIsBetter``: cost factors."""
+    """Return cost factors as ``customSmallerIsBetter`` of github-action-benchmark."""
     found: list[dict[str, Any]] = []
     for one in checked:
         after = one.change.after
@@ -203,7 +203,7 @@ def as_github(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
 
 
 def as_openmetrics(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str:
-    """Return OpenMetrics' text: change, its ends, and the outcome as exit status."""
+    """Return OpenMetrics text: change, interval, value, and the outcome as an exit status."""
     lines = []
     series: Mapping[str, tuple[str, Callable[[Checked], float]]] = {
         "tare_change": ("After against before.", lambda one: one.change.change),
@@ -218,7 +218,7 @@ def as_openmetrics(checked: Sequence[Checked], doubts: Sequence[str] = ()) -> st
     for name, (about, value) in series.items():
         lines += [f"# TYPE {name} gauge", f"# HELP {name} {about}"]
         samples = (f"{name}{{{_labels(one)}}} {_number(value(one))}" for one in checked)
-        # The same gate given twice is the same sample, which may be written once.
+        # A gate that was given twice is one sample, which may be written only once.
         lines += dict.fromkeys(samples)
     return "\n".join([*lines, "# EOF", ""])
 
@@ -247,7 +247,7 @@ def _number(value: float) -> str:
 
 
 class GateFormat(Protocol):
-    """A way to write gates, with what differs between the runs where readers see it."""
+    """Writes gates and differences between the runs in one format."""
 
     def __call__(self, checked: Sequence[Checked], doubts: Sequence[str] = ()) -> str: ...  # noqa: D102
 

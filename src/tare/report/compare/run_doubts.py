@@ -1,4 +1,4 @@
-"""What of two runs speaks against comparing them, or against one of them, in sentences."""
+"""Doubts about comparing two runs, or about one of them, in sentences."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tare.report.figures.svg import legible
 from tare.report.page.words import counted, joined, short
 
 FACTS = ("name", "hostname", "machine", "cpu_model", "cpus")
-"""What distinguishes hosts."""
+"""The facts that distinguish hosts."""
 MOST = 6
-"""Differences of a kind that a sentence lists; the rest is counted."""
+"""The most differences of a kind that a sentence lists. Others are counted."""
 LONGEST = 60
-"""Characters of a value in such a sentence."""
+"""The most characters of a value in such a sentence."""
 
 ANOTHER_HOST = "Repeat both runs on one host, or put both hosts into one study (`tare help hosts`)."
 UNFIT_HOST = "Run `tare doctor`, fix what it lists, and repeat the run."
@@ -30,14 +30,14 @@ SAME_KERNEL = "Boot the same kernel in all arms to compare platforms alone."
 
 
 class Doubt(NamedTuple):
-    """What speaks against a comparison, and what to do about it; empty if nothing can be done."""
+    """A doubt about a comparison, and what to do about it; empty if nothing can be done."""
 
     text: str
     action: str = ""
 
 
 def doubts_of(before: Comparison, after: Comparison) -> tuple[str, ...]:
-    """Return all that a reader of the comparison has to know, the differences of studies first."""
+    """Return all doubts about a comparison, differences of the studies first."""
     return (
         *study_doubts(before.runs[0], after.runs[0]),
         *(doubt.text for doubt in run_doubts(before, after)),
@@ -45,7 +45,7 @@ def doubts_of(before: Comparison, after: Comparison) -> tuple[str, ...]:
 
 
 def run_doubts(before: Comparison, after: Comparison) -> tuple[Doubt, ...]:
-    """Return what speaks against either run or against comparing them, other than the studies."""
+    """Return doubts about either run and about comparing them, except differing studies."""
     first, second = before.runs[0], after.runs[0]
     found = [
         *(Doubt(text, ANOTHER_HOST) for text in _hosts(first, second)),
@@ -78,7 +78,7 @@ def run_doubts(before: Comparison, after: Comparison) -> tuple[Doubt, ...]:
 
 
 def studies_of(runs: Sequence[RunData]) -> tuple[str, ...]:
-    """Return how the studies of several runs differ from that of the first, a line for each run."""
+    """Return the differences of the studies from that of the first run, a line for each run."""
     first, *others = runs
     return tuple(
         f"{legible(run.run)} against {legible(first.run)}: {difference}"
@@ -88,7 +88,7 @@ def studies_of(runs: Sequence[RunData]) -> tuple[str, ...]:
 
 
 def study_doubts(first: RunData, second: RunData) -> tuple[str, ...]:
-    """Return how what was measured differs: the studies, the settings, and the options."""
+    """Return the differences between two runs' studies, settings and options."""
     names = [legible(str(run.study.get("study") or run.study_path)) for run in (first, second)]
     found = []
     if names[0] != names[1]:
@@ -108,7 +108,7 @@ def study_doubts(first: RunData, second: RunData) -> tuple[str, ...]:
 
 
 def _environment(first: RunData, second: RunData) -> list[str]:
-    """Return how hosts, versions, platforms and machines differ, what could matter first."""
+    """Return differences of hosts, versions, platforms and machines, the possible causes first."""
     different = environment_differences(first, second)
     if not different:
         return []
@@ -128,7 +128,7 @@ def _first_few(different: Sequence[RunDifference]) -> str:
 
 
 def _hosts(first: RunData, second: RunData) -> list[str]:
-    """Return that the runs were on different computers, which no interval of two runs covers."""
+    """Return a doubt if the runs were on different hosts, which no interval of two runs covers."""
     if not first.host or not second.host or _is_same_host(first.host, second.host):
         return []
     return [
@@ -139,16 +139,16 @@ def _hosts(first: RunData, second: RunData) -> list[str]:
 
 
 def _is_same_host(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether what is known of two hosts is alike, so far as another start leaves it so."""
+    """Return whether the facts about two hosts agree, apart from those that a reboot changes."""
     if any(one.get(name) != other.get(name) for name in FACTS):
         return False
     sizes = [float(host.get("memory_bytes") or 0) for host in (one, other)]
-    # Kernels leave a little more or less of the same memory.
+    # The available memory varies slightly between kernels.
     return not all(sizes) or max(sizes) <= 1.02 * min(sizes)
 
 
 def _arms_of_one_run(when: str, one: Comparison, other: Comparison) -> list[str]:
-    """Return the arms that only one run has headline results of, and how many results."""
+    """Return a doubt if one run has headline results that the other lacks, counted by arm."""
     there = {(effect.arm, effect.key) for effect in other.effects}
     lost: dict[str, int] = {}
     for effect in one.headlines:
@@ -167,7 +167,7 @@ def why_not_comparable(before: Comparison, after: Comparison) -> tuple[str, str]
 
     Args:
         before: The first run.
-        after: The second, with the same baseline.
+        after: The second run, with the same baseline.
     """
     base = legible(before.baseline)
     arms = [sorted({effect.arm for effect in each.effects}) for each in (before, after)]

@@ -57,7 +57,7 @@ PHASES_NOTE = "Geometric means over blocks, with intervals by Student’s t on t
 
 @dataclass(frozen=True)
 class PagePart:
-    """A part of the page that shows the same: its id, and what it is called."""
+    """Another part of the page that shows the same data: its id and its title."""
 
     id: str
     name: str
@@ -74,14 +74,14 @@ class PaperDraft:
 
     Args:
         exhibit: The source's table or figure.
-        caption: What it shows, and in which section.
+        caption: Its content in words, and the section that contains it.
         table: The run's counterpart, if it is a table.
         figure: The run's counterpart, if it is a figure.
         note: The text below the figure.
-        notes: What a reader must know, one sentence each.
+        notes: Remarks for the reader, one sentence each.
         above: The part of the page that draws it already.
         empty: Why the run has no counterpart.
-        stated: What the source's text states about it, and the run's counterpart.
+        stated: The statements of the source's text about it, and the run's counterparts.
         whole: Its table as written to a file, if it has its own.
     """
 
@@ -114,18 +114,17 @@ class PaperItem:
 
 @dataclass(frozen=True)
 class RunFindings:
-    """What papers' pages take from one run: nothing is read or computed twice.
+    """Data of one run for papers' pages, so that nothing is read or computed twice.
 
     Args:
-        comparison: The runs, compared.
+        comparison: The runs' comparison.
         looks: The style of each arm.
         series: Summaries of long series by part and arm.
-        phases: What each phase of the neighbours did.
+        phases: The effect of each phase of the neighbours.
         watched: The counters of cells.
-        links: What marks lead to.
-        proxied: What each arm let through a load balancer, by size.
-        missing: Why the page lacks parts to which numbers of the text point, by the beginnings of
-            their titles.
+        links: Finds the link targets of marks.
+        proxied: The throughput of each arm through a load balancer, by size.
+        missing: By the beginning of a part's title, why the page lacks that part.
     """
 
     comparison: Comparison
@@ -141,12 +140,12 @@ class RunFindings:
 def paper_drafts(
     side: SideBySide, run: RunFindings, stated: Sequence[Stated] = ()
 ) -> tuple[PaperDraft, ...]:
-    """Return a source's tables and figures in its order, with what the run has for each.
+    """Return a source's tables and figures in its order, with the run's counterpart of each.
 
     Args:
         side: Published and own values.
-        run: What else the run has.
-        stated: What the source's text states; each is shown with its tables and figures.
+        run: The run's other results.
+        stated: The numbers of the source's text. Each is shown with its tables and figures.
     """
     drafts = [_draft(side, run, exhibit) for exhibit in side.reference.exhibits]
     page = parts_of(drafts, run.missing)
@@ -159,11 +158,11 @@ def paper_drafts(
 
 
 def parts_of(drafts: Sequence[PaperDraft], missing: Mapping[str, str]) -> PageParts:
-    """Return what numbers of the text can point to.
+    """Return the parts of the page that numbers of the text can refer to.
 
     Args:
-        drafts: The source's tables and figures with what the run has for each.
-        missing: Why the page lacks other parts, by the beginnings of their titles.
+        drafts: The source's tables and figures with the run's counterparts.
+        missing: By the beginning of a part's title, why the page lacks that part.
     """
     return PageParts({draft.exhibit.name: draft.empty for draft in drafts}, missing)
 
@@ -191,7 +190,7 @@ def _id(side: SideBySide, name: str) -> str:
 
 
 def _draft(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> PaperDraft:
-    """Return an exhibit's counterpart."""
+    """Return the run's counterpart of an exhibit, or a draft with the reason why there is none."""
     written = next((one for one in side.tables if one.table.is_shown_by(exhibit)), None)
     if written is not None:
         return _written(side, run.comparison, exhibit, written)
@@ -220,7 +219,7 @@ def _draft(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> PaperDraft:
 
 
 def _counterparts(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> tuple[list[str], str]:
-    """Return the run's arms that an exhibit is about, in order, or why it has none of them."""
+    """Return the run's counterparts of an exhibit's arms, in order, or why there are none."""
     if not exhibit.arms:
         return list(run.comparison.arms), ""
     arms, why = counterparts_of(run.comparison, side.reference, exhibit.arms)
@@ -286,7 +285,7 @@ def _written(
 
 
 def _scenario(side: SideBySide, comparison: Comparison, exhibit: Exhibit) -> str | None:
-    """Return the run's scenario; empty where the source has none; None where the run has none."""
+    """Return the run's scenario; empty if the exhibit names none; None if the run lacks it."""
     if not exhibit.scenario:
         return ""
     wanted = side.reference.scenarios[exhibit.scenario]
@@ -306,7 +305,7 @@ def _keys(comparison: Comparison, exhibit: Exhibit, scenario: str) -> list[Key]:
             for metric in exhibit.metrics
         ]
         if exhibit.view == "values":
-            # The source has one value of each, that of its longest view.
+            # The source has one value of each, from its longest measurement.
             found = [longest_views(keys) for keys in found]
         if keys := [key for part in found for key in part]:
             return keys
@@ -330,7 +329,7 @@ def _samples(
     arms, why_none = _counterparts(side, run, exhibit)
     if not arms:
         return replace(plain, empty=why_none)
-    # What recurs each second shows only in the longest view; a close-up can use any.
+    # Events that recur each second show only in the longest series; a close-up can use any series.
     longest_first = sorted(keys, key=samples_of, reverse=True)
     for key in longest_first if exhibit.view == "samples" else keys:
         found = run.series.get(Part.of(key), {})
@@ -401,7 +400,7 @@ def _ends(interval: Interval | None) -> tuple[float, float] | None:
 def _values(
     side: SideBySide, run: RunFindings, plain: PaperDraft, keys: Sequence[Key]
 ) -> PaperDraft:
-    """Return bars with the source's intervals, and their table."""
+    """Return bars with intervals at the source's confidence, and their table."""
     arms, why_none = _counterparts(side, run, plain.exhibit)
     if not arms:
         return replace(plain, empty=why_none)
@@ -456,7 +455,7 @@ def _phases_table(side: SideBySide, run: RunFindings, exhibit: Exhibit) -> Table
 
 @dataclass(frozen=True)
 class ValueRow:
-    """One metric of a run: every arm's value with its interval."""
+    """One metric of a run, with every arm's values."""
 
     key: Key
     summaries: Mapping[str, ArmSummary]

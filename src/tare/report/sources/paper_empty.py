@@ -1,4 +1,4 @@
-"""Why a part of a paper's page is empty: a whole table, or one arm in it."""
+"""Reasons why a part of a paper's page is empty: a whole table, or one arm in it."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def why_unfilled(comparison: Comparison, one: PairedTable) -> str:
 def arms_without(
     comparison: Comparison, keys: Iterable[Key], among: Sequence[str] | None = None
 ) -> tuple[str, ...]:
-    """Return which arms lack values that others have, and why, one sentence for each reason.
+    """Return sentences on arms that lack values other arms have, one for each reason.
 
     Arms without any measurement are listed with the source's arms.
 
     Args:
-        comparison: The runs, compared.
-        keys: What some arm has a value of.
-        among: The arms to look at, in order; by default all.
+        comparison: The runs' comparison.
+        keys: Keys for which some arm has a value.
+        among: The arms to check, in order; by default all.
     """
     found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     wanted = list(dict.fromkeys(keys))
@@ -59,13 +59,13 @@ def arms_without(
 def arms_undrawn(
     comparison: Comparison, key: Key, drawn: Collection[str], wanted: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return which arms have no panel in a figure of samples, and why, a sentence for each reason.
+    """Return sentences on arms without a panel in a figure of samples, one for each reason.
 
     Args:
-        comparison: The runs, compared.
-        key: What is drawn.
-        drawn: The arms that are.
-        wanted: The arms that the figure is about, in order.
+        comparison: The runs' comparison.
+        key: The key of the drawn metric.
+        drawn: The arms that the figure shows.
+        wanted: The arms that the figure should show, in order.
     """
     having = {summary.arm for summary in comparison.summaries if summary.key == key}
     kept = [arm for arm in wanted if arm in having and arm not in drawn]
@@ -76,7 +76,7 @@ def arms_undrawn(
 def _reasons(
     comparison: Comparison, arm: str, lacking: Iterable[Key]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield each reason with the workloads that it is of."""
+    """Yield each reason with the workloads that it applies to."""
     places = dict.fromkeys((key.scenario, key.workload) for key in lacking)
     found: dict[str, dict[str, None]] = {}
     for scenario, workload in places:

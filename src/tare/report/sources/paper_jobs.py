@@ -25,14 +25,14 @@ from tare.units import format_number, format_quantity, format_size
 
 NOTE = "Means over the blocks; lines are their intervals by Student’s t."
 MOST_BARS = 120
-"""A figure of more is longer than anybody scrolls: five arms on four clusters have 60 a metric."""
+"""The most bars in a figure. For comparison, five arms on four clusters have 60 for each metric."""
 
 
 @dataclass(frozen=True)
 class JobsExhibit:
-    """A figure's counterpart: drawn, its values as a table, or why there is none.
+    """A figure's counterpart: drawn, with its values as a table, or the reason for having none.
 
-    ``left_out`` lists what the figure has no room for; the table has it.
+    ``left_out`` lists the rows that do not fit into the figure; the table has them.
     """
 
     figure: Figure | None = None
@@ -45,8 +45,10 @@ class JobsExhibit:
 class JobRow:
     """One quantity of one piece of work: each arm's mean and its interval.
 
-    ``copies`` and ``written`` are the effective replication and the bytes that all machines wrote,
-    of the baseline or of the first arm that has them. ``key`` is the metric; None for counters.
+    ``copies`` and ``written`` are the effective replication and the bytes that all machines wrote.
+    They
+    are from the baseline, or else from the first arm that has them. ``key`` is the metric; None for
+    counters.
     """
 
     part: Part
@@ -59,7 +61,7 @@ class JobRow:
     key: Key | None = None
 
     def lead(self, links: Links, arm: str) -> str:
-        """Return what an arm's bar links to."""
+        """Return the link target of an arm's bar."""
         return links.effect(self.key, arm) if self.key else links.part(self.part, arm)
 
 
@@ -70,7 +72,7 @@ def bars_of(
     name: str,
     links: Links | None = None,
 ) -> JobsExhibit:
-    """Return metrics of jobs as bars: of all scenarios that show what the figure is about."""
+    """Return metrics of jobs as bars, for all scenarios that the figure is about."""
     kinds = kinds_of(comparison.runs)
     keys = [
         key
@@ -126,7 +128,7 @@ def counters_of(
 
 
 def counter_name(quantity: str) -> str:
-    """Return what a counter is called: ``others-used`` is ``CPUs without machines, used``."""
+    """Return the readable name of a counter: ``others-used`` is ``CPUs without machines, used``."""
     kind, _, what = quantity.partition("-")
     kinds = {"cpu": "CPU", "bound": "CPUs with machines", "others": "CPUs without machines"}
     words = {"iowait": "idle, waiting for I/O"}.get(what, what)
@@ -329,14 +331,14 @@ def _format_value(value: float, unit: str) -> str:
 
 @dataclass(frozen=True)
 class Shape:
-    """How a scenario's cluster is made: its slaves, and on how many hosts they are."""
+    """The shape of a scenario's cluster: the number of its slaves, and of the hosts they run on."""
 
     slaves: int
     hosts: int
 
 
 def shapes(comparison: Comparison) -> dict[str, Shape]:
-    """Return how the clusters of the runs' scenarios are made, by scenario."""
+    """Return by scenario the shapes of the runs' clusters."""
     found: dict[str, Shape] = {}
     for run in comparison.runs:
         for name, scenario in mapping(run.study.get("scenarios")).items():
@@ -351,16 +353,17 @@ def shapes(comparison: Comparison) -> dict[str, Shape]:
 def telling(parts: Sequence[Part], made: Mapping[str, Shape], over: Over) -> list[Part]:
     """Return the pieces of work that show how results depend on a figure's horizontal axis.
 
-    A piece that ran with one size only, or on one cluster, does not show that. Blocks run in random
-    order, so the pieces are sorted by cluster, then by size, then by name.
+    Work that ran with only one size, or on only one cluster, does not show that. Blocks run in
+    random
+    order, so the result is sorted by cluster, then by size, then by name.
 
     Args:
         parts: All pieces of work that were measured.
         made: The shapes of the scenarios' clusters.
-        over: ``size``: what was done with several sizes, in the scenario that has most of them, or
-            else on most slaves; where nothing was, all that was done there. ``slaves``: the same
-            work on one host's clusters of several sizes; ``hosts``: the same work on as many slaves
-            on one host and on more; empty: all.
+        over: The horizontal axis. ``size``: work done with several sizes, in the scenario with the
+            most sizes, or among equals with the most slaves; without several sizes, all work there.
+            ``slaves``: equal work on one host's clusters of several sizes. ``hosts``: equal work on
+            equally many slaves on one host and on several. Empty: all work.
     """
     known = sorted(dict.fromkeys(parts), key=lambda part: _place(part, made))
     if over == "size":
@@ -401,13 +404,13 @@ def _parts_over_size(known: Sequence[Part], made: Mapping[str, Shape]) -> list[P
 
 
 def _work(part: Part) -> tuple[str, str]:
-    """Return what a piece of work has in common with the same of another size."""
+    """Return a piece of work's scenario and parameters except its size."""
     rest = {name: value for name, value in parameters_of(part.parameters).items() if name != "size"}
     return part.scenario, json.dumps(rest, sort_keys=True)
 
 
 def _slave_counts(parts: Iterable[Part], made: Mapping[str, Shape]) -> dict[str, set[int]]:
-    """Return on how many slaves each work was done, by its parameters."""
+    """Return by the work's parameters the numbers of slaves on which it ran."""
     found: dict[str, set[int]] = {}
     for part in parts:
         found.setdefault(part.parameters, set()).add(made[part.scenario].slaves)
@@ -426,5 +429,5 @@ def _size(part: Part) -> float:
 
 
 def parameters_of(text: str) -> Mapping[str, Any]:
-    """Return parameters out of their canonical JSON."""
+    """Return the parameters in canonical JSON ``text``."""
     return mapping(json.loads(text or "{}"))

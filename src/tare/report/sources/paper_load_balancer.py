@@ -1,4 +1,4 @@
-"""A source's figures of a load balancer: what goes through by size, and to whom the time went."""
+"""A source's figures of a load balancer: throughput by size, and the users of CPU time."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ LIMITED = (
 NOT_NATIVE = "this run’s losses are against its baseline, which is not the server itself"
 ALONE = "this run has no other arm than its baseline, against which loss is"
 SMALL = 0.01
-"""Owners of less than this share of the CPUs are in the table of all owners alone."""
+"""Owners with less than this share of the CPUs are only in the table of all owners."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """What a figure over the size of objects is of.
+    """The quantity of a figure over the size of objects.
 
     Args:
-        unit: As figures over size take it.
-        title: Heading of its column.
-        value: Returns it; None: there is none.
-        text: Returns it for reading.
-        least: Whether it may be *at least*.
+        unit: The unit, as figures over size name it.
+        title: The heading of its column.
+        value: Returns the quantity; None if it is missing.
+        text: Returns a value for reading.
+        least: Whether a value may be a lower bound.
     """
 
     unit: str
@@ -69,7 +69,7 @@ QUANTITIES: Mapping[str, Quantity] = {
 
 @dataclass(frozen=True)
 class BalancerExhibit:
-    """A figure's counterpart: drawn, its values as a table, or why there is none."""
+    """A figure's counterpart: drawn, with its values as a table, or the reason for having none."""
 
     figure: Figure | None = None
     table: Table[Any] | None = None
@@ -85,19 +85,20 @@ def over_size_of(
     exhibit: Exhibit,
     links: Links | None = None,
 ) -> BalancerExhibit:
-    """Return what went through over the size of objects.
+    """Return the throughput over the size of objects.
 
-    Where the exhibit names arms of the source, of the run's that are like them and of its bare
-    machine; else of all. Losses are shown only against the bare machine, as in the source. The
-    figure is of the first quantity, in the scenario that has most sizes; the table has all.
+    If the exhibit names arms of the source, it shows their counterparts and the bare machine,
+    otherwise
+    all arms. Losses are shown only against the bare machine, as in the source. The figure shows the
+    first quantity in the scenario with the most sizes; the table has all.
 
     Args:
-        comparison: The runs, compared.
-        found: What went through in each arm, by size.
+        comparison: The runs' comparison.
+        found: The throughput of each arm, by size.
         looks: The style of each arm.
         reference: The source.
-        exhibit: Its figure.
-        links: What marks lead to.
+        exhibit: The source's figure.
+        links: Finds the link targets of marks.
     """
     own, empty = _measured_for(comparison, _fitting(comparison, found, exhibit), reference, exhibit)
     first = QUANTITIES[exhibit.metrics[0]]
@@ -139,7 +140,7 @@ def over_size_of(
 def time_spent_of(
     comparison: Comparison, found: Sequence[Throughput], reference: Reference, exhibit: Exhibit
 ) -> BalancerExhibit:
-    """Return who used the CPUs while the proxy was full of the smallest objects, as a table."""
+    """Return a table of the users of the CPUs while the proxy was full of the smallest objects."""
     own, empty = _measured_for(comparison, _fitting(comparison, found, exhibit), reference, exhibit)
     bare = bare_of(comparison, reference)
     own = [each for each in own if each.arm not in (comparison.baseline, bare) and each.spent]
@@ -177,7 +178,7 @@ def _requests(row: tuple[Throughput, OwnerTime]) -> str:
 
 
 def _cores(row: tuple[Throughput, OwnerTime]) -> float | None:
-    """Return how much of one CPU an owner used; None of what the machine's own CPUs did."""
+    """Return how many CPUs an owner used; None for work on the machine's own CPUs."""
     through, spent = row
     return spent.share * through.cpus if spent.where == HOST and through.cpus else None
 
@@ -190,7 +191,7 @@ def _format_cores(row: tuple[Throughput, OwnerTime]) -> str:
 def _fitting(
     comparison: Comparison, found: Sequence[Throughput], exhibit: Exhibit
 ) -> list[Throughput]:
-    """Return what was measured with the source's parameters."""
+    """Return the throughputs that were measured with the source's parameters."""
     scenarios = {each.scenario for each in found}
     keys = {
         (key.scenario, key.workload, key.parameters)
@@ -205,7 +206,7 @@ def _fitting(
 def _measured_for(
     comparison: Comparison, found: list[Throughput], reference: Reference, exhibit: Exhibit
 ) -> tuple[list[Throughput], str]:
-    """Return what is of the arms that an exhibit is of, or why there is none like them."""
+    """Return the throughputs of an exhibit's arms, or the reason why there are none."""
     if not found:
         return [], f"this run measured no {joined(exhibit.workloads)}"
     if not exhibit.arms:

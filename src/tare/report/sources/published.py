@@ -53,7 +53,7 @@ def published_table(side: SideBySide, one: PairedTable) -> Table[ArmRow]:
 
 def _columns(one: PairedTable, index: int, heading: str) -> list[Column[ArmRow]]:
     unit = one.table.unit
-    # With several columns a page has no room for it; the CSV file has it.
+    # A page with several columns has no room for this one; the CSV file has it.
     same_load = "÷ bare, same load, over blocks" if len(one.table.columns) == 1 else ""
 
     def found(row: ArmRow) -> ArmValue | None:
@@ -105,7 +105,7 @@ def _columns(one: PairedTable, index: int, heading: str) -> list[Column[ArmRow]]
 
 
 def as_printed(value: float, unit: str) -> str:
-    """Return a published value: no source prints more than five digits, nor idle zeros."""
+    """Return a published value with at most five digits and no trailing zeros, as in sources."""
     if unit == "1":
         return f"{value:,.10g}"
     if unit == "s" and value >= HOUR_S:
@@ -129,7 +129,7 @@ def _tone(row: ArmRow) -> str:
 
 @dataclass(frozen=True)
 class TidyRow:
-    """One value of one source for the CSV file; ``why`` is the reason if it has none."""
+    """One value of one source for the CSV file; ``why`` is the reason if there is none."""
 
     one: PairedTable
     column: int
@@ -140,12 +140,12 @@ class TidyRow:
 
     @property
     def value(self) -> ArmValue | None:
-        """The value, if there is one."""
+        """The value; None if there is none."""
         return self.row.values[self.column] if self.row is not None else None
 
     @property
     def interval(self) -> Interval | None:
-        """The run's own interval of the ratio."""
+        """The run's own interval of the ratio; None without one."""
         effect = self.value.effect if self.value is not None else None
         return effect.interval if effect is not None else None
 
@@ -195,10 +195,10 @@ def _tidy_rows(side: SideBySide) -> Iterator[TidyRow]:
 
 @dataclass(frozen=True)
 class PublishedValues(Table[TidyRow]):
-    """All values of a source; in LaTeX the source's own tables instead.
+    """All values of a source; in LaTeX, the source's own tables instead.
 
     Args:
-        pages: The tables that both have values of.
+        pages: The tables for which both the source and the run have values.
     """
 
     pages: tuple[Table[ArmRow], ...] = ()
@@ -209,7 +209,7 @@ class PublishedValues(Table[TidyRow]):
 
 
 def published_values(side: SideBySide) -> PublishedValues:
-    """Return all values, published and own, one a row, also those with nothing to compare with."""
+    """Return all values, published and own, one per row, including those without a counterpart."""
     pages = tuple(published_table(side, one) for one in side.matched)
     name = f"reference-{side.reference.reference}"
     caption = f"Published values of {side.reference.reference} and this run's own"

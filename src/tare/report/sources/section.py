@@ -1,4 +1,4 @@
-"""The section on sources that the run is compared with; loaded only if there are any."""
+"""The section on sources that the run is compared with. It is loaded only if there are any."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tare.units import format_quantity
 
 @dataclass(frozen=True)
 class SourcesData(SectionData):
-    """What the page shows of each source."""
+    """The content of the section on sources."""
 
     sources: tuple[ReferenceSection, ...]
 
@@ -42,7 +42,7 @@ class Sources(Section):
     name, title, template = "published", "Published values and this run", "sources.html.j2"
 
     def data(self, report: ReportData) -> SourcesData:
-        """Return each source's tables and figures with what the runs have for them."""
+        """Return each source's tables and figures with the runs' counterparts."""
         findings = RunFindings(
             report.comparison,
             report.looks,
@@ -64,7 +64,7 @@ class Sources(Section):
 
 
 def _missing_parts(report: ReportData) -> dict[str, str]:
-    """Return why the page lacks parts to which numbers of a text point, by their titles."""
+    """Return by title the reason why the page lacks a part that numbers of a text refer to."""
     found, pairs = {}, report.comparison.pairs
     if pairs is None or len(pairs.arms) < 2:
         found["Ranking"] = "this run has no two arms to rank"
@@ -100,7 +100,7 @@ class _Source:
         )
 
     def tables(self) -> Iterator[Table[Any]]:
-        """Yield the tables that are written."""
+        """Yield the tables to write as files."""
         yield published_values(self.side)
         yield from (draft.whole for draft in self.drafts if draft.whole is not None)
         if self.facts is not None:
@@ -110,7 +110,7 @@ class _Source:
             yield self.arms
 
     def section(self) -> ReferenceSection:
-        """Return what the page shows of it."""
+        """Return the source's part of the page."""
         return reference_section(
             self.side,
             paper_items(self.side, self.drafts),
@@ -128,12 +128,12 @@ class Glance:
     """One table or figure of a source.
 
     Args:
-        name: How to cite it.
-        shows: What it shows.
-        published: The least and the greatest of its values against its own bare machine.
-        own: The same of the run; None without.
-        alike: Machines that are like one another, the source's and then the run's.
-        here: The run's counterpart, or why there is none.
+        name: Its citation.
+        shows: Its content in words.
+        published: The smallest and largest of its ratios to the source's own bare machine.
+        own: The same of the run; None without any.
+        alike: The source's machines, each with the run's counterparts.
+        here: The run's counterpart of the table or figure, or the reason why there is none.
     """
 
     name: str
@@ -147,12 +147,12 @@ class Glance:
 def glance_table(
     side: SideBySide, drafted: Sequence[PaperDraft], likes: Sequence[ArmMatch]
 ) -> Table[Glance]:
-    """Return one row a table or figure, in the source's order.
+    """Return one row for each table or figure, in the source's order.
 
     Args:
         side: Published and own values.
-        drafted: The run's counterpart of each.
-        likes: The run's arms that are like the source's.
+        drafted: The run's counterpart of each table or figure.
+        likes: The run's counterparts of the source's arms.
     """
     by_name = {
         draft.exhibit.name: one
@@ -185,7 +185,7 @@ def glance_table(
 
 
 def _never(glance: Table[Glance]) -> list[str]:
-    """Return the columns that no row has anything in."""
+    """Return the columns that are empty in all rows."""
     return [
         column.key
         for column in glance.columns
@@ -215,12 +215,12 @@ def _glance(
 
 
 def _alike(side: SideBySide, one: PairedTable, likes: Sequence[ArmMatch]) -> Iterator[str]:
-    """Yield each of the source's machines but the bare one, with the run's that are like it.
+    """Yield each of the source's machines except the bare one, with the run's counterparts.
 
-    Ratios to the own bare machine where both have them, else the values themselves.
+    They are shown as ratios to the own bare machine if both have them, otherwise as values.
     """
     printed = {row.arm: row for row in one.rows if row.published}
-    # The last of an arm is the one in the table's own scenario.
+    # The last row of an arm is the one in the table's own scenario.
     own = {row.arm: row for row in one.rows if not row.published}
     for like in likes:
         found = [own[arm] for arm in like.own if arm in own]
@@ -247,7 +247,7 @@ def _ratios_or_values(one: PairedTable, row: ArmRow, *, divided: bool) -> str:
 
 
 def _ends(side: SideBySide, one: PairedTable, *, published: bool) -> Range | None:
-    """Return the range over all machines but the bare ones."""
+    """Return the range of ratios over all machines except the bare ones; None without any."""
     baseline = side.reference.baseline
     bare = baseline if published else side.baseline
     found = [
@@ -269,7 +269,7 @@ def _draft_content(draft: PaperDraft) -> str:
 
 
 def arms_table(reference: str, likes: Iterable[ArmMatch]) -> Table[ArmMatch]:
-    """Return each arm of a source with the run's that are like it, or why there is none."""
+    """Return each arm of a source with the run's counterparts, or the reason why there are none."""
     columns: tuple[Column[ArmMatch], ...] = (
         Column("arm", lambda like: like.arm),
         Column("label", lambda like: like.label, "In the source"),
@@ -306,7 +306,7 @@ class TableWithNotes:
 
 @dataclass(frozen=True)
 class ReferenceSection:
-    """What the page shows of one reference: ``items`` if its source's order is known."""
+    """One reference's part of the page, with ``items`` if its exhibits are listed in order."""
 
     id: str
     name: str
@@ -327,15 +327,15 @@ def reference_section(
     arms: Table[ArmMatch] | None = None,
     glance: Table[Glance] | None = None,
 ) -> ReferenceSection:
-    """Return the page's section about one reference.
+    """Return the page's part about one reference.
 
     Args:
         side: Published and own values.
-        items: The source's tables and figures in its order; without any, the tables that the run
-            has values for are shown alone.
-        facts: What its text states.
-        arms: The run's counterparts of its arms.
-        glance: Its tables and figures at a glance.
+        items: The source's tables and figures in its order. Without any, only the tables for which
+            the run has values are shown.
+        facts: The numbers that the source's text states.
+        arms: The run's counterparts of the source's arms.
+        glance: An overview of the source's tables and figures.
     """
     reference = side.reference
     left_out = _missing(side, items) if items else _left_out(side)
@@ -357,7 +357,7 @@ def reference_section(
 
 
 def _rules(reference: Reference) -> Iterator[str]:
-    """Yield how to read a source's values next to the run's; ratios are only in its tables."""
+    """Yield how to read a source's values next to the run's. Ratios exist only in its tables."""
     if reference.tables:
         yield RATIOS if reference.baseline else NO_RATIOS
     yield RULE
@@ -389,7 +389,7 @@ def _no_values_sentences(side: SideBySide) -> Iterator[str]:
 
 
 def _left_out(side: SideBySide) -> Iterator[str]:
-    """Yield which tables are only in the CSV file, and why."""
+    """Yield the tables that are only in the CSV file, with the reasons."""
     lonely: dict[str, list[str]] = {}
     for one in side.tables:
         if one.has_own:

@@ -1,4 +1,4 @@
-"""What a source's text states in addition to its tables, and a run's counterpart."""
+"""Numbers that a source's text states in addition to its tables, and a run's counterparts."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from tare.report.sources.published import as_printed
 from tare.units import format_percent, format_quantity
 
 THIS = re.compile(r"this (figure|table)\b")
-"""How a reference names the table or figure that a number is about."""
+"""The words by which a reference names the table or figure that a number is about."""
 
 
 @dataclass(frozen=True)
 class PageParts:
-    """What a number of the text can point to on a page.
+    """The parts of a page that a number of the text can refer to.
 
     Args:
-        empty: Why a table or figure of the source is empty, by its name; empty where it is filled.
-        missing: Why the page lacks a part, by the beginning of the part's title.
+        empty: By the name of a table or figure of the source, why it is empty; empty if it is
+            filled.
+        missing: By the beginning of a part's title, why the page lacks that part.
     """
 
     empty: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
 
     def why_absent(self, fact: Fact) -> str:
-        """Return why the page lacks what a number points to; empty where it is there."""
+        """Return why the page lacks the part that a number refers to; empty if the page has it."""
         for title, why in self.missing.items():
             if fact.here.startswith(title):
                 return why
@@ -46,7 +47,7 @@ class PageParts:
 def stated_table(
     reference: Reference, rows: Sequence[Stated], page: PageParts | None = None
 ) -> Table[Stated]:
-    """Return the numbers that the source states in its text, each with the run's or the reason."""
+    """Return the numbers stated in the source's text, each with the run's number or the reason."""
     columns: tuple[Column[Stated], ...] = (
         Column("name", lambda row: row.name),
         Column("says", lambda row: row.fact.says, "Stated in the text"),
@@ -69,8 +70,8 @@ def statement(row: Stated, *, is_empty: bool, page: PageParts | None = None) -> 
 
     Args:
         row: The number.
-        is_empty: The run has no counterpart of the figure or table under which this is shown.
-        page: What the number can point to.
+        is_empty: Whether the run lacks the figure or table under which the sentence is shown.
+        page: The parts that the number can refer to.
     """
     conditions = f" ({row.conditions})" if row.conditions else ""
     fact = f"Stated in section {row.fact.section}: {row.fact.says}: {_value(row)}{conditions}."
@@ -82,11 +83,11 @@ def statement(row: Stated, *, is_empty: bool, page: PageParts | None = None) -> 
 
 
 def run_value_text(row: Stated, page: PageParts | None = None, *, is_under: bool = False) -> str:
-    """Return what the run has for it, arm by arm, or why it has nothing.
+    """Return the run's values for a number, arm by arm, or the reason why there are none.
 
     Args:
         row: The number.
-        page: What the number can point to.
+        page: The parts that the number can refer to.
         is_under: Whether this is shown under the figure or table that the number is about.
     """
     fact = row.fact
@@ -111,7 +112,7 @@ def run_value_text(row: Stated, page: PageParts | None = None, *, is_under: bool
 
 
 def _comparison_text(fact: Fact, one: Compared) -> str:
-    """Return what a run has of two arms, with its interval or the reason why it has none."""
+    """Return a run's value for two arms, with its interval or the reason why it has none."""
     two = f"{one.first} {'against' if fact.share else '÷'} {one.second}"
     form = _signed if fact.share else ratio
     if one.ends is None:
@@ -136,7 +137,7 @@ def _value_text(row: Stated, value: float) -> str:
 
 
 def _value(row: Stated) -> str:
-    """Return the number with the digits that it was printed with."""
+    """Return the number with the digits that the source printed."""
     fact = row.fact
     if fact.printed:
         return fact.printed
