@@ -1,4 +1,4 @@
-"""What Tare shows by TLS: a key and a certificate of this process alone, known by its hash."""
+"""The TLS identity of this process: a key and a certificate, which peers recognise by its hash."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 
 Key = Literal["ecdsa-p256", "rsa-2048"]
 NAME = "tare"
-"""The name that certificates are for; whoever connects knows them by their hash."""
+"""The name in certificates. Clients recognise a certificate by its hash, not by this name."""
 LIFE = datetime.timedelta(days=30)
 _EXPONENT = 65537
 
@@ -19,8 +19,8 @@ class Identity:
     """A key with its certificate.
 
     Args:
-        pem: Both, the key first.
-        digest: SHA-256 (hex) of the certificate (DER), by which whoever connects knows it.
+        pem: The key followed by the certificate, as PEM.
+        digest: SHA-256 (hex) of the certificate (DER), by which clients recognise it.
     """
 
     pem: str
@@ -28,12 +28,12 @@ class Identity:
 
 
 def identity(kind: Key) -> Identity:
-    """Make a key and a certificate that it has signed itself; neither is kept anywhere.
+    """Generate a key and a self-signed certificate; neither is stored.
 
     Args:
-        kind: The key's algorithm, and its curve or its bits.
+        kind: The key's algorithm, and its curve or its size in bits.
     """
-    # Loaded here: most studies have no use for it.
+    # Imported here, because most studies do not need it.
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec, rsa

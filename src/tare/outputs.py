@@ -13,20 +13,20 @@ from tare.errors import InputError
 
 OWN_PLACES = "$XDG_CACHE_HOME and $XDG_STATE_HOME move what Tare keeps between runs"
 PART = ".tare-"
-"""How the names of files begin that are not whole yet."""
+"""The prefix of the names of incomplete files."""
 
 
 def put(path: Path, content: bytes | memoryview | str) -> None:
-    """Write a file aside and give it its name once it is whole.
+    """Write a file under a temporary name, and rename it once it is complete.
 
     Anything but a regular file, such as a pipe or a device, is written to directly.
 
     Args:
-        path: The file; replaced if it exists. For a symbolic link, the file that it names.
+        path: The file; replaced if it exists. For a symbolic link, its target.
         content: Bytes, or text that is encoded as UTF-8.
 
     Raises:
-        OSError: It cannot be written; what was there before is still there.
+        OSError: The file cannot be written; a previous file remains unchanged.
     """
     data = content.encode() if isinstance(content, str) else content
     with aside(path) as file:
@@ -35,13 +35,13 @@ def put(path: Path, content: bytes | memoryview | str) -> None:
 
 @contextmanager
 def aside(path: Path) -> Iterator[IO[bytes]]:
-    """Hold a file to write into, which is given the name ``path`` once all went well.
+    """Open a temporary file, and rename it to ``path`` if the block ends without an error.
 
     Args:
-        path: As of :func:`put`.
+        path: The file, as in :func:`put`.
 
     Raises:
-        OSError: It cannot be written; what was there before is still there.
+        OSError: The file cannot be written; a previous file remains unchanged.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
@@ -59,15 +59,15 @@ def aside(path: Path) -> Iterator[IO[bytes]]:
 
 
 def put_for_user(path: Path, content: bytes | str, hint: str) -> None:
-    """Write a file that the user asked for by name, as :func:`put` does.
+    """Write a file that the user named, as :func:`put` does.
 
     Args:
         path: The file.
         content: Bytes, or text.
-        hint: What to do where that fails.
+        hint: What to do if that fails.
 
     Raises:
-        InputError: It cannot be written; says why.
+        InputError: The file cannot be written; the message names the reason.
     """
     try:
         put(path, content)
@@ -76,19 +76,19 @@ def put_for_user(path: Path, content: bytes | str, hint: str) -> None:
 
 
 def unwritable(path: Path, error: OSError, hint: str) -> InputError:
-    """Return the error to raise for a place that cannot be written.
+    """Return the error to raise for a path that cannot be written.
 
     Args:
-        path: The place as the user knows it.
+        path: The path as the user knows it.
         error: The system's error.
-        hint: What to do instead, or afterwards; empty: nothing but to remove the cause.
+        hint: What to do instead, or afterwards, in addition to removing the cause; may be empty.
     """
     todo = "; ".join(filter(None, (remedy(error, path), hint)))
     return InputError(f"cannot write {path}: {error.strerror or error}", todo)
 
 
 def unusable(error: OSError) -> InputError:
-    """Return the error to raise for what the system refused where nobody knew of it better."""
+    """Return the error to raise for a system error that no caller has handled."""
     if not error.filename and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
         return InputError(
             f"this computer gives Tare no more: {error.strerror}",
@@ -104,11 +104,11 @@ def unusable(error: OSError) -> InputError:
 
 
 def remedy(error: OSError, path: Path) -> str:
-    """Return what lifts the reason for which a place could not be written; never empty.
+    """Return advice that removes the reason why a path could not be written; never empty.
 
     Args:
         error: The system's error.
-        path: The place as the user knows it.
+        path: The path as the user knows it.
     """
     there = existing(path)
     match error.errno:
@@ -143,7 +143,7 @@ def remedy(error: OSError, path: Path) -> str:
 
 
 def existing(path: Path) -> Path:
-    """Return the path, or the nearest folder above it that is there."""
+    """Return the path, or the nearest existing folder above it."""
     for place in (path, *path.parents):
         try:
             if place.exists():

@@ -1,8 +1,8 @@
-"""Text from outside, made safe to show: it cannot move a cursor, hide itself or turn around.
+"""Make text from outside safe to show: it cannot move a cursor, hide itself or change direction.
 
-Escape sequences of terminals are left out whole (ECMA-48, section 5). What remains of control
-characters, those that set the direction of text (Unicode Standard Annex 9, section 2), invisible
-tags and surrogates without a partner is shown as a mark each.
+Escape sequences of terminals are removed completely (ECMA-48, section 5). Each of the following
+characters is replaced by a mark: other control characters, characters that set the direction of
+text (Unicode Standard Annex 9, section 2), invisible tags, and surrogates without a partner.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 MARK = "\N{REPLACEMENT CHARACTER}"
 _PICTURES = 0x2400
-"""From here on Unicode has a picture of each control character below 32."""
+"""The first of Unicode's pictures of the control characters below 32."""
 
 _SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,16}[@-~]"
@@ -26,7 +26,7 @@ _UNSAFE = re.compile(
 
 
 def plain(text: str) -> str:
-    """Return ``text`` as it may be shown; tabs and ends of lines stay."""
+    """Return ``text`` in a form that is safe to show. Tabs and line ends remain."""
     if _UNSAFE.search(text) is None:
         return text
     text = _SEQUENCE.sub("", text).replace("\r\n", "\n")
@@ -34,7 +34,7 @@ def plain(text: str) -> str:
 
 
 def steering(text: str) -> tuple[str, ...]:
-    """Return the characters of a text that steer, hide or turn around, each as often as it is."""
+    """Return the unsafe characters of a text in order, with repetitions."""
     return tuple(_UNSAFE.findall(text))
 
 
@@ -45,7 +45,7 @@ def plain_line(text: str, longest: int) -> str:
 
 
 def plain_json(value: Any) -> Any:
-    """Return a value of JSON with all of its texts, keys too, as they may be shown."""
+    """Return a JSON value in which all text, including keys, is safe to show."""
     if isinstance(value, str):
         return plain(value)
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""What a probe declares: it observes a cell from outside while the cell's workload is measured.
+"""The contract of probes, which observe a cell from outside while its workload is measured.
 
-Tare's own probes are in `tare.run`. A package of its own adds one by an entry point of the group
+Tare's own probes are in `tare.run`. Another package adds a probe by an entry point of the group
 ``tare.probes`` that names a :class:`ProbeKind`; `tare help architecture` shows an example.
 """
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class Probe:
-    """Observes one cell. A probe implements the moments that it needs.
+    """Observes one cell. A probe implements the calls that it needs.
 
-    The moments are, in this order: :meth:`open`, :meth:`begin`, :meth:`end` and :meth:`close`. If
-    the cell fails or is cancelled, at whichever moment, :meth:`abandon` takes the place of those
-    that are left. Probes open and begin in the order of their stack; they end, close and are
-    abandoned in the reverse order.
+    The calls are, in this order: :meth:`open`, :meth:`begin`, :meth:`end` and :meth:`close`. If the
+    cell fails or is cancelled at any point, :meth:`abandon` replaces the remaining calls. Probes
+    open
+    and begin in the order of their stack; they end, close and are abandoned in the reverse order.
     """
 
     facts: Mapping[str, Any] = {}
-    """What the cell's record keeps, as JSON, in SI units; final once the probe is closed."""
+    """Facts for the cell's record, as JSON, in SI units; final once the probe is closed."""
     doubt: str = ""
-    """Why the cell's values must be withheld; empty: no reason. Final once the probe is closed."""
+    """Why the cell's values must be withheld; empty for no reason to do so. Final once closed."""
     series: Sequence[tuple[str, Series]] = ()
     """Series to save, each with the role of the machine that it describes; final once closed."""
 
@@ -50,7 +50,7 @@ class Probe:
         """
 
     async def end(self, outcome: Outcome) -> None:
-        """Stop observing: the subject's work has ended, neighbours may still carry their loads.
+        """Stop observing: the subject's work has ended. Neighbours may still run their loads.
 
         Args:
             outcome: The result of the work.
@@ -60,7 +60,7 @@ class Probe:
         """
 
     async def close(self) -> None:
-        """Release everything that :meth:`open` acquired; no machine works any more.
+        """Release everything that :meth:`open` acquired. No machine is working any more.
 
         Raises:
             TareError: The cell does not count.
@@ -76,15 +76,15 @@ class Probe:
 
 @dataclass(frozen=True)
 class ProbedCell:
-    """A cell that is about to be measured, as a probe of another package is made for it.
+    """A cell that is about to be measured, for which a probe of another package is created.
 
     Args:
-        cell: Arm, scenario, workload and parameters.
+        cell: The arm, scenario, workload and parameters.
         workload: The workload.
         context: The host of the arm, its ledger, and the agent's program there.
-        machines: All machines of the cell by role; ``subject`` is the one that is measured.
-        may_ask: Whether the host may be asked while the work is under way. If False, the host's
-            time counts instructions, and each answer takes time from the work.
+        machines: All machines of the cell by role; ``subject`` is the measured one.
+        may_ask: Whether the probe may send requests to the host while the work is running. If
+            False, the host's time counts instructions, and each answer takes time from the work.
         traced: Whether Tare's own trace records the scheduling of the cell's host.
     """
 
@@ -100,10 +100,10 @@ class ProbeKind(ABC):
     """A kind of probe: makes a probe for each cell."""
 
     name: str
-    """The key of its facts, within ``probes`` in the cell's record."""
+    """The key of the probe's facts, within ``probes`` in the cell's record."""
     on_request: bool = False
-    """Whether it observes only the arms for which a study names it under ``probes``."""
+    """Whether the probe observes only the arms for which a study names it under ``probes``."""
 
     @abstractmethod
     def probe(self, cell: ProbedCell) -> Probe | None:
-        """Return what observes a cell; None: it does not observe this one."""
+        """Return the probe that observes a cell; None to leave the cell out."""

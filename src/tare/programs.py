@@ -1,4 +1,4 @@
-"""External programs that Tare runs on a host, where they may be, and the packages with them.
+"""External programs that Tare runs on a host, their locations, and the packages that contain them.
 
 Set-up reads this table before anything is installed, so it needs the standard library only.
 """
@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-"""Where administrators' programs are, also for users who lack these folders in PATH."""
+"""Folders of administrators' programs, searched even if the user's PATH lacks them."""
 
 INSTALLERS: Mapping[str, str] = {
-    # Without --no-remove, apt removes what conflicts, such as Docker's own runc.
+    # Without --no-remove, apt removes conflicting packages, such as Docker's own runc.
     "apt": "apt-get install --no-remove",
     "dnf": "dnf install",
     "zypper": "zypper install",
@@ -35,10 +35,11 @@ class Program:
     """One program, or several that do the same.
 
     Args:
-        names: Its names, the preferred first; they are searched in PATH and the system folders.
-        purpose: What Tare uses it for.
-        packages: The package with it, by package manager.
-        files: Patterns of files outside PATH that are this program, too.
+        names: The program's names, the preferred first. They are searched in PATH and the system
+            folders.
+        purpose: The purpose for which Tare uses it.
+        packages: The package that contains it, by package manager.
+        files: Patterns of files outside PATH that are also this program.
     """
 
     names: tuple[str, ...]
@@ -127,10 +128,10 @@ OCI = Program(
     {**RUNC.packages, **dict.fromkeys(("dnf", "pacman", "apk"), "crun")},
     (*CRUN.files, *RUNC.files),
 )
-"""A runtime for arms that name none."""
+"""The runtime for arms that do not name one."""
 
 USUAL = (QEMU, OCI, MKFS, IP, TASKSET, SETPRIV)
-"""What the studies that come with Tare use."""
+"""The programs that Tare's own studies use."""
 
 RUNTIMES: Mapping[str, Program] = {"crun": CRUN, "runc": RUNC, "runsc": RUNSC}
 """The OCI runtimes by the name that a study uses."""
@@ -155,11 +156,11 @@ def manager_of(os_release: str) -> str:
 
 
 def install_command(os_release: str, programs: Iterable[Program]) -> str:
-    """Return what to type on a distribution to install programs, or in words if that is unknown.
+    """Return the command that installs programs on a distribution, or advice if that is unknown.
 
     Args:
         os_release: The text of ``/etc/os-release``.
-        programs: The programs that are missing.
+        programs: The missing programs.
     """
     programs = tuple(programs)
     manager = manager_of(os_release)
@@ -172,11 +173,11 @@ def install_command(os_release: str, programs: Iterable[Program]) -> str:
 
 
 def search_command(program: Program, names: Iterable[str] | None = None) -> list[str]:
-    """Return a command that prints where a program is on a host, and fails if it is not there.
+    """Return a command that prints a program's path on a host, and fails if there is none.
 
     Args:
-        program: What to search.
-        names: Search these names instead of all of the program's.
+        program: The program to search for.
+        names: Names to search for instead of all of the program's.
     """
     words = (*(program.names if names is None else names), *program.files)
     return ["sh", "-c", _SEARCH, "sh", ":".join(SYSTEM_FOLDERS), *words]

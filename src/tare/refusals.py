@@ -1,4 +1,4 @@
-"""What a model found wrong with a value, in the words of this project and not of its library."""
+"""Describe what a model found wrong with a value, in Tare's words instead of its library's."""
 
 from __future__ import annotations
 
@@ -61,20 +61,20 @@ FORMS: Mapping[str, str] = {
     r"^\d{4}-\d{2}-\d{2}$": "a day, like 2026-11-24",
     r"^[^-\x00-\x1f][^\x00-\x1f]*$": "one line of text that does not begin with -",
 }
-"""What each regular expression of a model's field asks for, in words."""
+"""A description of each regular expression that a model's field requires."""
 OTHER_KIND = "must be of another kind, as its description says, than {}"
 OTHER_FORM = "must have another form, as its description says, than {}"
 
 
 def closest(word: object, known: Iterable[str]) -> str:
-    """Return what was probably meant, upper and lower case being one; empty if nothing is near."""
+    """Return the likely intended name, ignoring case; empty if no name is similar."""
     folded = {name.casefold(): name for name in known}
     close = difflib.get_close_matches(str(word)[:80].casefold(), folded, n=1, cutoff=0.6)
     return folded[close[0]] if close else ""
 
 
 def suggestion(word: object, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'X'?`` or the list of what is known."""
+    """Return ``; did you mean 'X'?``, or the list of known names."""
     names = sorted(known)
     if close := closest(word, names):
         return f"; did you mean {close!r}?"
@@ -82,7 +82,7 @@ def suggestion(word: object, known: Iterable[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as a user wrote it, shortened."""
+    """Return a value as a user wrote it, shortened to 60 characters."""
     try:
         text = json.dumps(value, ensure_ascii=False, default=str)
     except (TypeError, ValueError):
@@ -92,7 +92,7 @@ def shown(value: object) -> str:
 
 
 def message_of(detail: ErrorDetails) -> str:
-    """Return a validation error in the words of this project, with the value found."""
+    """Return a validation error in Tare's words, with the value found."""
     kind, value, context = detail["type"], detail.get("input"), detail.get("ctx", {})
     if kind == "missing":
         return "is missing; add it"
@@ -120,7 +120,7 @@ def message_of(detail: ErrorDetails) -> str:
 
 
 def _as_share(family: str, value: object) -> str:
-    """Return how a percentage is written where a plain number is wanted; empty for others."""
+    """Return a hint that writes a percentage as the required number; empty for other values."""
     percentage = (
         re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*%\s*", value) if isinstance(value, str) else None
     )
@@ -138,7 +138,7 @@ def _share_of_percent(context: Mapping[str, Any], value: object) -> str:
 
 
 def _form(kind: str, context: Mapping[str, Any], value: object) -> str:
-    """Return what is wrong with the length or the form of a value; empty for anything else."""
+    """Return an error about the length or the form of a value; a default if the kind is unknown."""
     match kind:
         case "string_too_short" | "too_short" if context["min_length"] == 1:
             return f"must not be empty, as {shown(value)} is"

@@ -1,12 +1,12 @@
-"""Which platforms, workloads and probes there are: Tare's own, and those of other packages.
+"""Find the installed platforms, workloads and probes: Tare's own, and those of other packages.
 
 Every part is found by an entry point of the groups ``tare.platforms``, ``tare.workloads`` and
-``tare.probes``, so that another package adds one as Tare adds its own (`tare help extending`).
-An entry point names a subclass of the contract, an instance of one, a list of these, or a mapping
-from the names of parts to where each is, as ``module:object``.
+``tare.probes``, so that another package adds parts as Tare does (`tare help extending`). An entry
+point names a subclass of the contract, an instance of one, or a list of these. It may also name a
+mapping from the names of parts to their locations, as ``module:object``.
 
-A part is loaded when it is first used: a study uses few of them, and loading all takes longer than
-planning it.
+A part is loaded on first use: a study uses few of them, and loading all takes longer than planning
+it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PLATFORMS, WORKLOADS, PROBES = "tare.platforms", "tare.workloads", "tare.probes"
 """The groups of entry points."""
 OWN = "hypertare"
-"""The distribution that is Tare itself."""
+"""The distribution of Tare itself."""
 PRODUCTS: Mapping[str, str] = MappingProxyType(
     {
         "cloud-hypervisor": "Cloud Hypervisor",
@@ -53,9 +53,9 @@ class BrokenEntryPoint:
     """An entry point that is left out.
 
     Args:
-        name: Its name.
-        group: Its group.
-        package: The distribution that brings it.
+        name: The entry point's name.
+        group: The entry point's group.
+        package: The distribution that contains it.
         reason: Why it is left out.
     """
 
@@ -71,23 +71,23 @@ class BrokenEntryPoint:
 
     @property
     def because(self) -> str:
-        """Why nobody can use it: a sentence without its subject."""
+        """The reason why it is unusable: a sentence without its subject."""
         return f"it is installed by {self.package} but left out: {self.reason}"
 
     @property
     def hint(self) -> str:
-        """What to do about it."""
+        """Advice for the user."""
         return f"pip install --upgrade {self.package}, or pip uninstall {self.package}"
 
 
 class _Source(Generic[Part]):
-    """An entry point, or one part of an entry point that names each of its parts.
+    """An entry point, or one part of an entry point that names a mapping of parts.
 
     Args:
         point: The entry point.
-        package: The distribution that brings it.
+        package: The distribution that contains it.
         kind: The contract of its parts.
-        require_declared: Checks what the contract requires of a part.
+        require_declared: Checks that a part declares what the contract requires; raises TypeError.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class _Source(Generic[Part]):
 
     @cached_property
     def _content(self) -> tuple[Part, ...] | Mapping[str, _Source[Part]] | BrokenEntryPoint:
-        """Its parts, or the sources of its parts by name, or why it is left out."""
+        """The parts, or the sources of parts by name, or the reason why this source is left out."""
         try:
             loaded = self._point.load()
             if isinstance(loaded, Mapping):
@@ -117,7 +117,7 @@ class _Source(Generic[Part]):
             return self.without(f"{type(error).__name__}: {error}")
 
     def find(self, name: str) -> Part | None:
-        """Return its part of this name, if it has one; load no other if that is possible."""
+        """Return the part of this name, if there is one; load no other part if possible."""
         content = self._content
         if isinstance(content, Mapping):
             return content[name].find(name) if name in content else None
@@ -125,7 +125,7 @@ class _Source(Generic[Part]):
         return next((part for part in parts if part.name == name), None)
 
     def load(self) -> tuple[tuple[Part, ...], tuple[BrokenEntryPoint, ...]]:
-        """Return all its parts, and what is left out of it."""
+        """Return all parts, and the entry points that are left out."""
         content = self._content
         if isinstance(content, BrokenEntryPoint):
             return (), (content,)
@@ -141,20 +141,21 @@ class _Source(Generic[Part]):
         return tuple(found), tuple(broken)
 
     def without(self, reason: str) -> BrokenEntryPoint:
-        """Return why it, or a part of it, is left out."""
+        """Return a record that this source, or a part of it, is left out."""
         return BrokenEntryPoint(self.name, self._point.group, self.package, reason)
 
 
 class Parts(Mapping[str, Part]):
-    """The parts of a group by name; Tare's own first.
+    """The parts of a group by name; Tare's own come first.
 
-    Looking up one of Tare's own loads only that. Listing all, or a name of another package, loads
-    all.
+    Looking up one of Tare's own parts loads only that part. Listing all parts, or looking up a name
+    of
+    another package, loads all.
 
     Args:
         points: The entry points of the group.
-        kind: The contract of its parts.
-        require_declared: Checks what the contract requires of a part; raises TypeError.
+        kind: The contract of the parts.
+        require_declared: Checks that a part declares what the contract requires; raises TypeError.
     """
 
     def __init__(
@@ -164,7 +165,7 @@ class Parts(Mapping[str, Part]):
         require_declared: Callable[[Part], None] = lambda _: None,
     ) -> None:
         sources = [_Source(point, _package(point), kind, require_declared) for point in points]
-        # Tare's own come first, so that no package can take the name of one.
+        # Tare's own parts come first, so that no other package can take their names.
         self._own = sorted(
             (each for each in sources if each.package == OWN), key=lambda each: each.name
         )
@@ -186,11 +187,11 @@ class Parts(Mapping[str, Part]):
 
     @property
     def broken(self) -> tuple[BrokenEntryPoint, ...]:
-        """What is installed and left out."""
+        """The installed entry points that are left out."""
         return self._all[1]
 
     def of_others(self) -> Iterator[Part]:
-        """Yield the parts that other packages bring."""
+        """Yield the parts of other packages."""
         for source in self._others:
             yield from source.load()[0]
 
@@ -228,8 +229,8 @@ class Registry:
     ) -> None:
         self._points = {PLATFORMS: platforms, WORKLOADS: workloads, PROBES: probes}
 
-    # Contracts are imported when a part is used: listing workloads needs nothing of platforms.
-    # Abstract classes are not parts, and mypy does not take one as an argument.
+    # Contracts are imported when a part is used: listing workloads does not need the platforms.
+    # Abstract classes are not parts, and mypy does not accept one as an argument.
     @cached_property
     def platforms(self) -> Parts[Platform[Any]]:
         """The platforms by name."""
@@ -261,9 +262,9 @@ class Registry:
 
     @cached_property
     def hypervisors(self) -> Mapping[str, HostHypervisor]:
-        """The hypervisors that platforms need below a host's kernel, by their word.
+        """The hypervisors that platforms need below a host's kernel, by the word for each.
 
-        Tare's own platforms need only Xen, so they are not loaded to find out.
+        Tare's own platforms need only Xen, so they need not be loaded for this.
         """
         from tare.platforms.host_hypervisor import hypervisors_of
         from tare.platforms.xen.hypervisor import XEN
@@ -272,20 +273,20 @@ class Registry:
 
     @cached_property
     def products(self) -> Mapping[str, str]:
-        """The products of the platforms that are named otherwise."""
+        """The products of platforms whose product has another name than the platform."""
         others = {each.name: each.product for each in self.platforms.of_others() if each.product}
         return {**others, **PRODUCTS}
 
     @property
     def broken(self) -> tuple[BrokenEntryPoint, ...]:
-        """What is installed and left out."""
+        """The installed entry points that are left out."""
         return (*self.platforms.broken, *self.workloads.broken, *self.probes.broken)
 
 
 @cache
 def installed() -> Registry:
-    """Return what is installed in this Python environment; loaded once in a process."""
-    # Once for all groups: the files of all packages are read for it.
+    """Return the registry of this Python environment. It is created once per process."""
+    # One call serves all groups, because it reads the files of all packages.
     found = entry_points()
     return Registry(*(found.select(group=each) for each in (PLATFORMS, WORKLOADS, PROBES)))
 
@@ -318,5 +319,5 @@ def _package(point: EntryPoint) -> str:
 
 @cache
 def _name(package: Distribution) -> str:
-    # All entry points of a package share it; each look would parse its description.
+    # All entry points of a package share the name; each look-up would parse the package's metadata.
     return package.name

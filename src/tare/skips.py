@@ -1,4 +1,4 @@
-"""What is skipped for one reason, as one line: however many arms and workloads share it."""
+"""Combine skipped arms and workloads into one line for each reason."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LeftOut:
-    """An arm, or a scenario or workload of it, that does not run.
+    """An arm, or a scenario or workload of an arm, that does not run.
 
     Args:
         arm: The arm.
         scenario: The scenario; None or empty: all.
         workload: The workload; None or empty: all.
-        reason: Why.
+        reason: Why it does not run.
         hint: What to do about it; may be empty.
     """
 
@@ -27,11 +27,11 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class SkipReason:
-    """All that is skipped for one reason.
+    """Everything that is skipped for one reason.
 
     Args:
-        what: In words, such as ``kvm, kvm-em`` or ``gvisor: fio, bonnie``.
-        reason: Why.
+        what: The skipped parts, such as ``kvm, kvm-em`` or ``gvisor: fio, bonnie``.
+        reason: Why they are skipped.
         hint: What to do about it; may be empty.
     """
 
@@ -41,12 +41,12 @@ class SkipReason:
 
 
 def lines_of(parts: Iterable[LeftOut], between: str = "/") -> list[SkipReason]:
-    """Return a line for each reason, in the order in which reasons first come.
+    """Return a line for each reason, in the order of their first occurrence.
 
-    A reason that begins with its workload's name is one with the same reason of another workload.
+    Reasons that differ only in the workload's name at their beginning share a line.
 
     Args:
-        parts: What is skipped; what comes twice counts once.
+        parts: The skipped parts; repeated ones count once.
         between: The text between the names of an arm, a scenario and a workload.
     """
     shared: dict[tuple[str, str], list[LeftOut]] = {}

@@ -1,4 +1,4 @@
-"""Quantities: durations, sizes and rates as people write them, and numbers as people read them."""
+"""Parse durations, sizes, rates and shares from text, and format quantities for reading."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _parse_text(text: str, units: dict[str, Any], help_text: str) -> float:
 
 
 def _closest_unit(unit: str, units: Iterable[str]) -> str:
-    """Return the unit that was probably meant: ``MiB`` for ``mib`` and ``M``; empty if unclear."""
+    """Return the likely intended unit: ``MiB`` for ``mib`` and ``M``; empty if unclear."""
     folded = unit.casefold()
     same = [each for each in units if each.casefold() == folded]
     longer = [each for each in units if each.casefold().startswith(folded)]
@@ -157,7 +157,7 @@ Size = Annotated[
 """Bytes as an int; accepts ``1048576``, ``"512MiB"``, ``"2GB"``."""
 
 Confidence = Annotated[float, Field(ge=0.5, le=0.999)]
-"""The level of intervals. With next to none they have no width, and with all they have no end."""
+"""The confidence level of intervals. Near 0 they have no width, and at 1 they are infinite."""
 
 
 RATE_UNITS = {
@@ -243,7 +243,7 @@ _PREFIXES = {
     0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P", 6: "E",
 }  # fmt: skip
 MOST_PLAIN = 1e15
-"""From here on a number without a prefix has an exponent; below its inverse it is a limit."""
+"""Numbers from here on have an exponent; those below its inverse are shown as a limit."""
 _PLACES = 15
 _DAY_S, _DAYS_FROM_S = 86400.0, 72 * 3600.0
 
@@ -252,9 +252,9 @@ def format_number(value: float, digits: int = 3, *, trim: bool = True, sign: boo
     """Return a number without an exponent, like ``1,230``, ``12.4`` or ``0.0000123``.
 
     Args:
-        value: The number; from 1e15 on it has an exponent after all.
-        digits: Significant digits kept.
-        trim: Whether idle zeros after the point are left out, as in ``12``.
+        value: The number. From 1e15 on, it is shown with an exponent.
+        digits: The number of significant digits.
+        trim: Whether to leave out trailing zeros after the point, as in ``12``.
         sign: Whether a number above 0 has a plus sign.
     """
     if not math.isfinite(value):
@@ -279,7 +279,7 @@ def format_percent(share: float, digits: int = 2, *, trim: bool = True, sign: bo
     if not math.isfinite(share):
         return f"{share} %"
     if abs(share) >= 0.995:
-        # Whole per cents are what people read; two digits of 1,234 % would be 1,200 %.
+        # Whole per cents are easier to read; two digits of 1,234 % would be 1,200 %.
         digits = max(digits, len(str(int(abs(100 * share)))) if abs(share) < 1e13 else digits)
     return f"{format_number(100 * share, digits, trim=trim, sign=sign)} %"
 
@@ -287,14 +287,15 @@ def format_percent(share: float, digits: int = 2, *, trim: bool = True, sign: bo
 def format_quantity(value: float, unit: str, *, digits: int = 3, trim: bool = False) -> str:
     """Return ``value`` with an SI prefix and ``digits`` significant digits, like ``12.4 GB/s``.
 
-    A rate of something counted has no prefix, like ``1,000/s``: ``1.00 k/s`` reads as kilobytes.
-    Neither has a time from 1,000 s on: nobody says kiloseconds.
+    A rate of counted things has no prefix, like ``1,000/s``: ``1.00 k/s`` reads as kilobytes. Times
+    from 1,000 s on have no prefix either, because kiloseconds are not in use.
 
     Args:
         value: The value in ``unit``, without an SI prefix.
         unit: ``s``, ``B/s``, ``1/s``, ``1`` (dimensionless, shown without unit) and the like.
-        digits: Significant digits kept.
-        trim: Whether idle zeros after the point are left out, as in ``1.5 GB/s`` and ``1,000/s``.
+        digits: The number of significant digits.
+        trim: Whether to leave out trailing zeros after the point, as in ``1.5 GB/s`` and
+            ``1,000/s``.
     """
     if not math.isfinite(value):
         return with_unit(str(value), unit)
@@ -310,14 +311,14 @@ def format_quantity(value: float, unit: str, *, digits: int = 3, trim: bool = Fa
 
 
 def with_unit(number: str, unit: str, prefix: str = "") -> str:
-    """Return a number with its unit as people write it: ``5 s``, ``5/s`` for ``1/s``, ``5``."""
+    """Return a number with its unit: ``5 s``, ``5/s`` for the unit ``1/s``, ``5`` without unit."""
     if unit in ("1", ""):
         return number
     return f"{number}{unit[1:]}" if unit.startswith("1/") else f"{number} {prefix}{unit}"
 
 
 def _counted(value: float, digits: int) -> str:
-    """Return a number that no prefix goes with: of a ratio or a rate it says little to a reader."""
+    """Return a number without a prefix, as for ratios and rates of counted things."""
     if value == 0:
         return f"{0:.{digits - 1}f}"
     return format_number(value, digits, trim=False)
@@ -336,12 +337,12 @@ def _scaled(value: float, digits: int) -> tuple[str, int]:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration as people say it: ``68 µs``, ``3.1 ms``, ``12.5 s``, ``4 min 05 s``.
+    """Return a duration for reading: ``68 µs``, ``3.1 ms``, ``12.5 s``, ``4 min 05 s``.
 
-    From three days on it is in days: ``3 d 04 h``.
+    From three days on, it is in days: ``3 d 04 h``.
 
     Args:
-        seconds: The duration; may be negative.
+        seconds: The duration in seconds; may be negative.
     """
     if not math.isfinite(seconds):
         return f"{seconds} s"
@@ -377,7 +378,7 @@ def format_size(size: float) -> str:
     """Return a size in binary units with four significant digits: ``512 MiB``, ``1.25 PiB``.
 
     Args:
-        size: Bytes; may be negative.
+        size: The size in bytes; may be negative.
     """
     if not math.isfinite(size):
         return f"{size} B"
@@ -392,8 +393,8 @@ def shape_words(shape: Mapping[str, Any]) -> str:
     """Return a shape in words: ``4 vCPUs, 8 GiB of memory and a disk of 1 GiB``.
 
     Args:
-        shape: As stored: ``vcpus``, and bytes of ``memory`` and ``disk``. Whatever is not a
-            number, as in a damaged run folder, is left out.
+        shape: The shape as stored: ``vcpus``, and ``memory`` and ``disk`` in bytes. Values that
+            are not numbers, as in a damaged run folder, are left out.
     """
     stored = (shape.get(name) for name in ("vcpus", "memory", "disk"))
     vcpus, memory, disk = (each if isinstance(each, int | float) else 0 for each in stored)
@@ -410,7 +411,7 @@ def parameter_words(parameters: Mapping[str, Any]) -> str:
 
 
 def value_words(value: Any) -> str:
-    """Return a parameter's value for reading; of a mapping only the names of what it holds."""
+    """Return a parameter's value for reading. A mapping is shown as its keys only."""
     if value is None or isinstance(value, bool):
         return {None: "none", True: "true", False: "false"}[value]
     if isinstance(value, float):

@@ -1,9 +1,9 @@
-"""What writers of extensions test with: the cases that every platform passes.
+"""Tests for authors of extensions: the cases that every platform must pass.
 
-It needs pytest, which comes with the extra ``testing``: ``pip install 'hypertare[testing]'``.
+This needs pytest, which comes with the extra ``testing``: ``pip install 'hypertare[testing]'``.
 """
 
 import pytest
 
-# Before they are loaded, so that a case that fails shows the values in its assertion.
+# This precedes the imports, so that a failed assertion shows its values.
 pytest.register_assert_rewrite("tare.testing.conformance", "tare.testing.missing_capabilities")

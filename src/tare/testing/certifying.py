@@ -1,7 +1,9 @@
-"""Run the conformance suite on an owner's host, and note each case; for ``tare certify``.
+"""Run the conformance suite on an owner's host, and record each case, for ``tare certify``.
 
-The suite runs in a process of its own, because pytest changes the one that it runs in. What it
-makes is in a ledger of the state directory: should it be killed, ``tare clean`` removes it.
+The suite runs in a process of its own, because pytest changes the process that it runs in. Objects
+that the suite creates are in a ledger of the state directory. If the suite is killed, ``tare
+clean``
+removes them.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from tare.testing.leftovers import remains_in
 from tare.testing.machines import RunningMachine
 
 _ORDER = "TARE_CERTIFY"
-"""The variable that names the file with what is to be tried, and where to note it."""
+"""The environment variable with the file that contains the order: platform, options and paths."""
 _WORDS = 1500
 _SUITE = """from tare.testing.certifying import OwnersCases, ordered
 
@@ -48,12 +50,12 @@ asyncio_default_fixture_loop_scope = function
 
 
 class OwnersCases(PlatformCases):
-    """The suite on a host that is somebody's: with a ledger that outlives a kill."""
+    """The suite for an owner's host, with a ledger that survives a kill."""
 
     @pytest.fixture(scope="class")
     @classmethod
     def context(cls) -> Iterator[Context]:
-        """Return this computer, with the ledger that was ordered."""
+        """Yield this computer's context, with the ledger of the order."""
         agent = agent_path()
         with Ledger(Path(_order()["ledger"])) as ledger:
             yield Context(LocalHost(agent), ledger, default_cache(), agent)
@@ -61,9 +63,9 @@ class OwnersCases(PlatformCases):
     @pytest_asyncio.fixture(scope="class", loop_scope="module")
     @classmethod
     async def elsewhere(cls, context: Context) -> AsyncIterator[SecondHost | None]:
-        """Return a second host; None where machines are at a server, whose hosts are the owner's.
+        """Yield a second host; None for machines at a server, whose hosts belong to the owner.
 
-        One that is made on this computer would ask the same server for a second machine.
+        A second host on this computer would ask the same server for a second machine.
         """
         if cls.platform.stated(cls.options).elsewhere:
             yield None
@@ -73,27 +75,27 @@ class OwnersCases(PlatformCases):
                 yield None if made is None else SecondHost(made)
 
     async def kill(self, running: RunningMachine) -> None:
-        """End a machine from outside, where it is a process of this computer."""
+        """Kill a machine from outside if it is a process of this computer; else skip the case."""
         if not await running.machine.threads():
             pytest.skip("it is not a process of this computer: it was not killed from outside")
         await super().kill(running)
 
 
 class CaseNotes:
-    """A plugin of pytest's that writes down what came of each case, as it ends."""
+    """A pytest plugin that records the result of each case as it ends."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._asks: dict[str, str] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Note what each case asks: its docstring."""
+        """Store the description of each case, its docstring."""
         for item in items:
             if isinstance(item, pytest.Function):
                 self._asks[item.nodeid] = (item.function.__doc__ or "").strip()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a case that was run or skipped, or what failed before or after one."""
+        """Record a case that ran or was skipped, or a failure before or after one."""
         if report.when != "call" and report.outcome == "passed":
             return
         name = report.nodeid.rpartition("::")[2]
@@ -113,7 +115,7 @@ def _words(report: pytest.TestReport) -> str:
     if report.outcome == "passed":
         return ""
     details = report.longrepr
-    # For a skipped case pytest gives the file, the line and the reason.
+    # For a skipped case, pytest reports the file, the line and the reason.
     text = (
         details[2].removeprefix("Skipped: ") if isinstance(details, tuple) else report.longreprtext
     )
@@ -122,7 +124,7 @@ def _words(report: pytest.TestReport) -> str:
 
 
 def ordered() -> tuple[Platform[Any], PlatformOptions]:
-    """Return what is to be tried, in the process of the suite."""
+    """Return the platform and the options of the order, in the process of the suite."""
     order = _order()
     platform = installed().platforms[order["platform"]]
     return platform, platform.options.model_validate(order["options"])
@@ -136,17 +138,17 @@ def _order() -> dict[str, Any]:
 async def try_all(
     name: str, options: PlatformOptions, ledger: Path, folder: Path, log: Path
 ) -> Tried:
-    """Run the suite.
+    """Run the suite in a process of its own, and return its results.
 
     Args:
-        name: The platform.
-        options: Its options.
-        ledger: Where what is made is noted.
-        folder: An empty folder for what the suite itself needs.
-        log: Where pytest's own words go.
+        name: The platform's name.
+        options: The platform's options.
+        ledger: The ledger that records created objects.
+        folder: An empty folder for the suite's own files.
+        log: The file for pytest's output.
 
     Raises:
-        MachineFault: The suite could not be run; says where its words are.
+        MachineFault: The suite could not be run; the hint names the log.
     """
     order, notes = folder / "order.json", folder / "cases.jsonl"
     suite = folder / "test_certified.py"
@@ -183,13 +185,13 @@ async def try_all(
 
 
 def kinds_noted(ledger: Path) -> Counter[str]:
-    """Return how often a ledger noted each kind of thing, removed or not."""
+    """Return how many objects of each kind a ledger recorded, whether removed or not."""
     lines = map(json.loads, ledger.read_text(encoding="utf-8").splitlines())
     return Counter(line["kind"] for line in lines if "entry" in line)
 
 
 def main() -> int:
-    """Run the suite of the order; this is the process that pytest changes."""
+    """Run the suite of the order in this process, which pytest changes."""
     suite = Path(sys.argv[1])
     arguments = ["-q", "-p", "no:cacheprovider", "--rootdir", str(suite.parent)]
     arguments += ["-c", str(suite.parent / "pytest.ini"), str(suite)]

@@ -1,4 +1,4 @@
-"""The cases that every platform passes, in Tare or in a package of its own.
+"""The cases that every platform must pass, in Tare or in a package of its own.
 
 A test file of an extension has a few lines::
 
@@ -7,9 +7,11 @@ A test file of an extension has a few lines::
     class TestMine(PlatformCases):
         platform = Mine()
 
-Each case asks the platform's statement and what its check found, never its name: what it does not
-state is skipped, with the reason. The cases up to :meth:`PlatformCases.test_two_machines` share
-two machines, because a boot may take a minute; only those that end a machine have their own.
+The cases depend on the capabilities that the platform states and those that its check found, never
+on its name. Cases of capabilities that it does not state are skipped, with the reason. The cases up
+to :meth:`PlatformCases.test_two_machines` share two machines, because a boot may take a minute.
+Only
+cases that end a machine have their own.
 """
 
 from __future__ import annotations
@@ -49,23 +51,23 @@ DISK = 48 * MIB
 LONG_S = 300.0
 MAIL = {"work": "varmail", "seconds": 0.3, "files": 40, "mean_bytes": 4096, "threads": 4}
 NOTICED_S = 60.0
-"""Seconds within which a machine that was killed is known to be dead."""
+"""Seconds within which the death of a killed machine must be noticed."""
 
 
 class PlatformCases:
-    """What a platform is tested with; a subclass says which, by overriding the first fixtures."""
+    """The conformance cases. A subclass chooses the platform by overriding the first attributes."""
 
     pytestmark = pytest.mark.asyncio(loop_scope="module")
 
     platform: ClassVar[Platform[Any]]
     """The platform under test."""
     options: ClassVar[PlatformOptions]
-    """The options to test it with; its defaults, where a subclass says nothing."""
+    """The options for the tests; by default, the platform's default options."""
     patience_s: ClassVar[float] = 120.0
-    """Seconds that a machine may take to boot, and a request to be answered."""
+    """Seconds that a machine may take to boot, and to answer a request."""
 
     killed_words: ClassVar[str] = ""
-    """What the reason has to say of a machine that `kill` ended."""
+    """A text that the reported reason must contain after `kill` ended a machine."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -75,7 +77,7 @@ class PlatformCases:
     @pytest.fixture(scope="class")
     @classmethod
     def context(cls) -> Iterator[Context]:
-        """Return where to test it: this computer. Override it for a host that is elsewhere."""
+        """Yield the context of this computer. Override it for another host."""
         agent = agent_path()
         with (
             tempfile.TemporaryDirectory(prefix="tare-test-") as folder,
@@ -86,19 +88,19 @@ class PlatformCases:
     @pytest_asyncio.fixture(scope="class", loop_scope="module")
     @classmethod
     async def elsewhere(cls, context: Context) -> AsyncIterator[SecondHost | None]:
-        """Return a second host, by default one that is made on the first; None: there is none."""
+        """Yield a second host, by default one created on the first; None if there is none."""
         with tempfile.TemporaryDirectory(prefix="tare-test-") as folder:
             async with second_host(context, Path(folder) / "ledger") as made:
                 yield None if made is None else SecondHost(made)
 
     @classmethod
     def cpus(cls, context: Context, able: Capabilities) -> tuple[int, ...]:
-        """Return the host CPUs that machines are pinned to: the last one that their host has."""
+        """Return the host CPUs that machines are pinned to: the last CPU of their host."""
         elsewhere = cls.platform.stated(cls.options).elsewhere
         return (able.max_vcpus - 1,) if elsewhere else context.host.topology().online[-1:]
 
     async def kill(self, running: RunningMachine) -> None:
-        """End a machine from outside: SIGKILL to the host's threads that it lists.
+        """Kill a machine from outside, with SIGKILL to the host's threads that it lists.
 
         A machine that is not a process of the host needs another way, such as ``xl destroy``.
         """
@@ -106,12 +108,12 @@ class PlatformCases:
         assert threads, "it lists no threads on its host: override `kill`"
         await kill_and_wait(running.context.host, tuple(threads))
 
-    # What the cases share.
+    # The fixtures that the cases share.
 
     @pytest_asyncio.fixture(scope="class", loop_scope="module")
     @classmethod
     async def verdict(cls, context: Context) -> Verdict:
-        """Return what its check found here: it has to be usable, or its cases mean nothing."""
+        """Return the result of the platform's check; fail if the platform is not usable here."""
         found = await cls.platform.check(context, cls.options)
         if not found.usable:
             pytest.fail(f"{cls.platform.name} is not usable here: {found.reason}; {found.hint}")
@@ -122,7 +124,7 @@ class PlatformCases:
     @pytest.fixture(scope="class")
     @classmethod
     def shape(cls, verdict: Verdict) -> Shape:
-        """Return the size of its machines: small, with a disk where it can have one."""
+        """Return the size of the machines: small, with a disk if the platform supports one."""
         able = verdict.capabilities
         return Shape(1, least_memory(able, 192 * MIB), DISK if able.disk else 0)
 
@@ -131,7 +133,7 @@ class PlatformCases:
     async def machines(
         cls, context: Context, verdict: Verdict, shape: Shape
     ) -> AsyncIterator[Machines]:
-        """Yield what starts machines; in the end, nothing may be left of any."""
+        """Yield an object that starts machines; afterwards, check that no machine left anything."""
         first = context.ledger.next_number
         async with AsyncExitStack() as held:
             able = verdict.capabilities
@@ -153,7 +155,7 @@ class PlatformCases:
         entries = range(first, context.ledger.next_number)
         assert await remains_in(context.host, context.ledger, entries) == []
 
-    # What it says of itself.
+    # Cases of the platform's statement.
 
     async def test_states(self) -> None:
         """It says what it is in words, the same each time, and tries nothing for it."""
@@ -177,7 +179,7 @@ class PlatformCases:
         stated = self.platform.stated(self.options)
         best, found = stated.capabilities, verdict.capabilities
         assert verdict.reason and verdict.versions
-        # A platform that is not emulated itself is so all the same on a host that is.
+        # A platform that is not emulated itself still counts as emulated on an emulated host.
         assert verdict.emulated >= stated.emulated
         assert found.pinning <= best.pinning
         assert found.neighbours <= best.neighbours
@@ -208,7 +210,7 @@ class PlatformCases:
         refused = {(skip.scenario, skip.workload) for skip in plan.skipped if skip.arm == FITS}
         assert lacking(verdict.capabilities) <= refused
 
-    # What a machine does while it runs.
+    # Cases of a running machine.
 
     async def test_creates(self, machines: Machines) -> None:
         """A machine is what was asked for, and the ledger knew of it first."""
@@ -257,7 +259,7 @@ class PlatformCases:
         require_network(running.spec.name, running.hello.proof)
         network = machines.connection.network
         if machines.connection.own_ends:
-            # No process of the host reaches an isolated network: the peer is a machine on it.
+            # No process of the host can reach an isolated network, so the peer is a machine on it.
             peer = Peer((await machines.second()).machine, network)
             await peer.prove(running.machine, (NETWORK_S[verdict.emulated],))
             return
@@ -303,7 +305,7 @@ class PlatformCases:
         seconds = NETWORK_S[verdict.emulated]
         assert await exchanges(subject, second, there, seconds, self.patience_s) > 0
 
-    # How a machine ends.
+    # Cases of a machine's end.
 
     async def test_stops(self, machines: Machines) -> None:
         """It stops when asked, twice as well as once, and leaves nothing behind."""
@@ -384,11 +386,12 @@ class PlatformCases:
 
 
 async def seen_cpus(running: RunningMachine) -> set[int]:
-    """Return the host CPUs that a machine's vCPUs may run on, as the host says.
+    """Return the host CPUs that a machine's vCPUs may run on, as reported by the host.
 
-    For a machine whose vCPUs are threads of the host, these are asked; for one that is a process,
-    all its threads. Any other reports them itself once it is ready: in ``applied["scheduling"]``,
-    ``vcpus`` has the list of its CPUs in words for each vCPU.
+    If vCPUs are threads of the host, their affinity is read; if the machine is a process, that of
+    all
+    its threads. Other machines report their CPUs once they are ready: in ``applied["scheduling"]``,
+    ``vcpus`` has the list of CPUs as text for each vCPU.
     """
     machine = running.machine
     threads = await machine.vcpu_threads() or tuple(await machine.threads())

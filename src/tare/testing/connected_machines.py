@@ -1,4 +1,4 @@
-"""Machines under test that reach each other, on one host or on two."""
+"""Start machines under test that reach each other, on one host or on two."""
 
 from __future__ import annotations
 
@@ -21,20 +21,22 @@ PORT = 5201
 SIZES = {"request_bytes": 4096, "response_bytes": 4096}
 BRIEF = {"warmup_s": 0.0, "timeout_s": 15.0}
 NETWORK_S = {False: 1.0, True: 3.0}
-"""Seconds for which machines talk, by whether they are emulated: an exchange takes 0.3 s there, and
-some tenths on a busy computer."""
+"""Seconds for which machines communicate, by whether they are emulated.
+
+An exchange takes 0.3 s on emulated machines, and some tenths of a second on a busy computer.
+"""
 
 
 async def exchanges(
     client: RunningMachine, server: RunningMachine, there: Link, seconds: float, patience_s: float
 ) -> float:
-    """Return how many requests one machine sent to another that were answered.
+    """Return the number of requests from one machine to another that were answered.
 
     Args:
-        client: The machine that asks.
+        client: The machine that sends requests.
         server: The machine that answers.
-        there: How the server is connected.
-        seconds: For how long it is asked.
+        there: The server's link to the network.
+        seconds: Seconds for which requests are sent.
         patience_s: Seconds within which an agent has to answer.
     """
     at: dict[str, Any] = {"address": there.address, "port": PORT, **SIZES}
@@ -47,11 +49,11 @@ async def exchanges(
 
 @dataclass(frozen=True)
 class MachineKind:
-    """Where machines of two hosts are started, and what they are.
+    """The host, the platform and the options with which machines are started.
 
     Args:
-        context: The host.
-        platform: Their platform.
+        context: The context of the host.
+        platform: The machines' platform.
         options: The platform's options.
     """
 
@@ -60,7 +62,7 @@ class MachineKind:
     options: PlatformOptions
 
     async def way(self) -> str:
-        """Return how they join a network with others; empty: they cannot here."""
+        """Return the way in which the machines join a shared network; empty if they cannot."""
         ways = self.platform.stated(self.options).network
         offered, _ = await offered_network(self.context, ways)
         try:
@@ -69,7 +71,7 @@ class MachineKind:
             return ""
 
     def machines(self, shape: Shape, patience_s: float) -> Machines:
-        """Return what starts them."""
+        """Return an object that starts such machines, each within ``patience_s`` seconds."""
         return Machines(
             self.platform, self.options, self.context, shape=shape, cpus=(), patience_s=patience_s
         )
@@ -77,7 +79,7 @@ class MachineKind:
 
 @asynccontextmanager
 async def spanned(kinds: Sequence[MachineKind]) -> AsyncIterator[list[Connection] | None]:
-    """Hold one network over several hosts; None where one kind of machines has no way to it."""
+    """Create a network over several hosts; yield None if one kind of machine cannot join it."""
     ways = [await kind.way() for kind in kinds]
     if not all(ways):
         yield None
@@ -91,12 +93,12 @@ async def spanned(kinds: Sequence[MachineKind]) -> AsyncIterator[list[Connection
 async def two_apart(
     kinds: Sequence[MachineKind], shape: Shape, patience_s: float
 ) -> AsyncIterator[list[RunningMachine]]:
-    """Hold two machines of one cell, the subject and one next to it, each on a host of its own.
+    """Start two machines of one cell on two hosts: the subject and a second one.
 
     Args:
-        kinds: The two hosts, and what is started there.
+        kinds: The two hosts, each with its platform and options.
         shape: The machines' size.
-        patience_s: Seconds within which they boot, and answer.
+        patience_s: Seconds within which they have to boot, and to answer.
     """
     async with spanned(kinds) as joined, AsyncExitStack() as held:
         both = [kind.machines(shape, patience_s) for kind in kinds]

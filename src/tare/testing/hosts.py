@@ -20,28 +20,28 @@ if TYPE_CHECKING:
 READY = b"ready\n"
 SHOWN = (
     *("unshare", "--mount", "--propagation", "slave", "sh", "-ec"),
-    # /sys shows the network namespace that mounted it. The process ends with its test.
+    # /sys shows the network namespace in which it was mounted. This process ends with its test.
     "mount --rbind /sys/fs/cgroup /mnt; umount -l /sys; mount -t sysfs sysfs /sys; "
     "mount --rbind /mnt /sys/fs/cgroup; umount -l /mnt; "
-    # The names of the namespaces that are made on the host are its own, too.
+    # The host also has its own names of network namespaces.
     "mkdir -p /run/netns; mount -t tmpfs tmpfs /run/netns; echo ready; exec cat",
 )
-"""Shows a network stack as a host does, until standard input ends: it runs in that stack."""
+"""Mounts that show the process's network stack as a host would, until standard input ends."""
 _OWN = ("/sys/class/net/", "/proc/sys/net/", "/run/netns/", "/proc/self/", "/proc/mounts")
-"""What begins the paths that its namespaces show otherwise than the host that it is on."""
+"""The beginnings of paths whose content differs in the namespaces from that of the outer host."""
 _LOOK_S = 30.0
 _READY_S = 60.0
 _NOT_FOUND = 127
-"""nsenter's status where there is no such command, as a shell's."""
+"""The exit status of nsenter, as of a shell, if a command does not exist."""
 _TOOLS = "test $(id -u) = 0 && command -v ip nsenter unshare"
 
 
 class NamespaceHost(Host):
-    """A host in namespaces of another: its network is its own, the rest is the other's.
+    """A host in namespaces of another host: it has its own network and shares the rest.
 
     Args:
-        outside: The host that it is on.
-        name: Its name.
+        outside: The outer host.
+        name: The name of this host.
         inside: The id of a process in the namespaces.
     """
 
@@ -53,15 +53,15 @@ class NamespaceHost(Host):
 
     @property
     def agent(self) -> Path | None:
-        """Where the host that it is on has its own copy of the agent."""
+        """The path of the agent's copy on the outer host."""
         return self._outside.agent
 
     def under_another_name(self, name: str) -> NamespaceHost:
-        """Return it as a host of another name, with which it shares everything."""
+        """Return this host under another name; the two share everything."""
         return NamespaceHost(self._outside, name, self._process)
 
     def inside(self, argv: Sequence[str]) -> list[str]:
-        """Return how a command is called so that it runs in the namespaces."""
+        """Return the command line that runs a command in the namespaces."""
         return ["nsenter", f"--target={self._process}", "--net", "--mount", *argv]
 
     async def run(
@@ -127,11 +127,11 @@ class NamespaceHost(Host):
         return await self._outside.open_terminal(path)
 
     def boot_id(self) -> str:
-        """Return the id of the boot of the host that it is on."""
+        """Return the id of the outer host's boot."""
         return self._outside.boot_id()
 
     def topology(self) -> HostCpus:
-        """Return the CPUs of the host that it is on."""
+        """Return the CPUs of the outer host."""
         return self._outside.topology()
 
 
@@ -147,12 +147,12 @@ def _printed(done: Completed) -> bytes:
 
 @dataclass(frozen=True)
 class SecondHost:
-    """A second host, and what the machine on it is.
+    """A second host, and the platform of the machine on it.
 
     Args:
-        context: The host, with a ledger of its own.
-        platform: What the machine is of; None: the platform under test, with the same options.
-        options: The platform's options, where one is named.
+        context: The context of the host, with a ledger of its own.
+        platform: The machine's platform; None: the platform under test, with the same options.
+        options: The platform's options, if a platform is given.
     """
 
     context: Context
@@ -162,17 +162,18 @@ class SecondHost:
 
 @asynccontextmanager
 async def second_host(context: Context, ledger: Path) -> AsyncIterator[Context | None]:
-    """Hold a second host on the first, which nothing but Tare's own streams connects with it.
+    """Create a second host on the first, with no network connection between the two.
 
     Args:
-        context: The first host.
-        ledger: Where the second one's ledger is written.
+        context: The context of the first host.
+        ledger: The path of the second host's ledger.
 
     Yields:
-        The second host; None where it cannot be made: that takes root, ``ip`` and util-linux.
+        The context of the second host. None if it cannot be created, which requires root, ``ip``
+        and util-linux.
 
     Raises:
-        MachineFault: Its namespaces cannot be made.
+        MachineFault: The namespaces cannot be created.
     """
     outside = context.host
     if not (await outside.run(["sh", "-c", _TOOLS], timeout_s=_LOOK_S)).ok:

@@ -1,4 +1,4 @@
-"""What a machine that has ended left on its host: there should be nothing."""
+"""Find what a machine that has ended left on its host, which should be nothing."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tare.hosts.processes import find_by_token
 from tare.platforms.contract import MachineSpec
 
 NETWORK = frozenset({"link", "netns"})
-"""Kinds of ledger entries that go with a machine's network and not with the machine."""
+"""Kinds of ledger entries that belong to a machine's network, not to the machine."""
 _LOOK_S = 30.0
-# The name comes by standard input: on the command line, grep would find itself.
+# The name is passed by standard input; on the command line, grep would find itself.
 _BY_NAME = """
 name=$(cat)
 find /sys/fs/cgroup -depth -type d -name "*$name*" -printf 'the control group %p\\n' 2>/dev/null
@@ -26,7 +26,7 @@ printf %s "$name" | grep -lsF -f - /proc/[0-9]*/cmdline | sed 's/^/the process /
 
 
 async def remains_of(host: Host, spec: MachineSpec) -> list[str]:
-    """List the remains of a machine on its host: control groups, mounts, processes, its folder."""
+    """Return descriptions of a machine's remains: control groups, mounts, processes, its folder."""
     looked = await host.run(["sh", "-c", _BY_NAME], input=spec.name.encode(), timeout_s=_LOOK_S)
     found = looked.stdout.decode(errors="replace").splitlines()
     if await host.exists(spec.workdir):
@@ -37,10 +37,10 @@ async def remains_of(host: Host, spec: MachineSpec) -> list[str]:
 async def remains_in(
     host: Host, ledger: Ledger, numbers: Iterable[int], ignored: frozenset[str] = frozenset()
 ) -> list[str]:
-    """List the ledger entries that are open, or marked as done although their object still exists.
+    """Return ledger entries that are open, and closed ones whose object still exists.
 
     Args:
-        host: Where the entries were made.
+        host: The host of the entries' objects.
         ledger: The ledger.
         numbers: The entries' numbers.
         ignored: Kinds of entries to skip.
@@ -94,4 +94,4 @@ _IS_THERE: Mapping[str, Callable[[Host, Mapping[str, Any]], Awaitable[bool]]] = 
     "link": _link,
     "netns": _netns,
 }
-"""How to see what an entry of a kind stands for; platforms' own kinds are their undoers' matter."""
+"""Functions that check whether an entry's object exists, by kind, without platforms' kinds."""

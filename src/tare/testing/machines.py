@@ -1,4 +1,4 @@
-"""The machines of a platform under test, started as a run starts them."""
+"""Start machines of a platform under test as a run does."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SECOND = "neighbour-1"
 
 @dataclass(frozen=True)
 class Started:
-    """A machine that was started; its hello may not have arrived yet.
+    """A started machine, whose hello may not have arrived yet.
 
     Args:
         machine: The machine.
-        spec: What was asked for.
-        context: Where it runs.
-        entries: The numbers of the ledger's entries that were made for it.
+        spec: The specification that it was started with.
+        context: The context of its host.
+        entries: The numbers of the ledger's entries for it.
     """
 
     machine: Machine
@@ -42,7 +42,7 @@ class Started:
     entries: range
 
     async def remains(self) -> list[str]:
-        """List the remains of the machine on its host, except its network."""
+        """Return descriptions of the machine's remains on its host, except its network."""
         host, ledger = self.context.host, self.context.ledger
         return [
             *await remains_of(host, self.spec),
@@ -56,14 +56,14 @@ class RunningMachine(Started):
 
     Args:
         hello: The agent's hello.
-        patience_s: Seconds within which it has to answer.
+        patience_s: Seconds within which the agent has to answer.
     """
 
     hello: Hello
     patience_s: float
 
     async def measure(self, seconds: float = 0.2) -> Outcome:
-        """Run a workload for some seconds."""
+        """Run a workload for ``seconds``, and return its outcome."""
         return await self.machine.agent.run(WORK, {"seconds": seconds}, deadline_s=self.patience_s)
 
 
@@ -72,11 +72,11 @@ class Machines:
 
     Args:
         platform: The platform.
-        options: Its options.
-        context: Where they run.
-        shape: Their size.
-        cpus: The host CPUs they are pinned to; empty: anywhere.
-        patience_s: Seconds that one may take until it says hello.
+        options: The platform's options.
+        context: The context of the machines' host.
+        shape: The machines' size.
+        cpus: The host CPUs to pin them to; empty: anywhere.
+        patience_s: Seconds that a machine may take until its hello arrives.
         connection: The network that the subject and the second machine share; None: no network.
     """
 
@@ -104,11 +104,11 @@ class Machines:
         self._run = f"tare-test-{secrets.token_hex(3)}"
 
     async def subject(self) -> RunningMachine:
-        """Return the machine that cases share; it is started for the first of them."""
+        """Return the subject that cases share. The first request starts it."""
         return await self._share(SUBJECT)
 
     async def second(self) -> RunningMachine:
-        """Return the machine that cases share along with the subject, on the same network."""
+        """Return the second machine that cases share, on the same network as the subject."""
         return await self._share(SECOND)
 
     async def _share(self, role: str) -> RunningMachine:
@@ -117,7 +117,7 @@ class Machines:
         return self._shared[role]
 
     def take(self, running: RunningMachine) -> RunningMachine:
-        """Return a machine to a case that ends it; the next case that wants one starts another."""
+        """Hand a shared machine to a case that ends it. The next request starts a new one."""
         self._shared.pop(running.spec.role, None)
         return running
 
@@ -133,7 +133,7 @@ class Machines:
         try:
             return await self._boot(role, shape, connection)
         except MachineFault as fault:
-            # As a run does with a guest that falls at its boot where the computer is emulated.
+            # A run does the same if a guest fails while it boots on an emulated computer.
             if not fault.transient:
                 raise
         return await self._boot(role, shape, connection)
@@ -145,7 +145,7 @@ class Machines:
         except MachineFault:
             await begun.machine.stop()
             raise
-        # Some of what it has is made, and noted, only while it becomes ready.
+        # Some of the machine's objects are created and recorded only while it becomes ready.
         entries = range(begun.entries.start, begun.context.ledger.next_number)
         spec, context = begun.spec, begun.context
         return RunningMachine(begun.machine, spec, context, entries, hello, self._patience_s)
@@ -165,7 +165,7 @@ class Machines:
             name,
             size,
             self._cpus,
-            # Short, for sockets have their place in it.
+            # The path is short, because sockets in the folder have a limited path length.
             Path(tempfile.gettempdir()) / name,
             realtime=False,
             role=role,
@@ -177,5 +177,5 @@ class Machines:
         return Started(machine, spec, context, range(first, context.ledger.next_number))
 
     async def close(self) -> None:
-        """Stop every machine that was started; stopping again does nothing."""
+        """Stop all machines that were started; may be called again."""
         await self._held.aclose()

@@ -1,4 +1,4 @@
-"""A study that asks a platform for all it may lack: what the plan does about it."""
+"""Plan a study that uses all capabilities that a platform may lack."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from tare.study.planning.plan import Plan
 
 FITS, CROWDED = "fits", "crowded"
-"""The arms: one that the platform can have, and one with more vCPUs than it can."""
+"""The arms: one that the platform supports, and one with more vCPUs than it supports."""
 ALONE, PINNED, CROWD = "alone", "pinned", "beside"
-"""The scenarios: without wishes, pinned to CPUs, and with a neighbour."""
+"""The scenarios: without requirements, pinned to CPUs, and with a neighbour."""
 WORK = {"disk": "filebench", "network": "request-response", "toolbox": "program"}
-"""What a machine may lack, to a workload that needs it."""
+"""A workload that needs each capability that a platform may lack."""
 
 
 def demanding_plan(
@@ -30,14 +30,14 @@ def demanding_plan(
     shape: Shape,
     verdict: Verdict,
 ) -> Plan:
-    """Plan a study that asks for everything, as ``tare plan`` would.
+    """Plan a study that uses every capability, as ``tare plan`` would.
 
     Args:
         platform: The platform under test.
-        options: Its options.
-        context: Where it was checked.
-        shape: A size that it can have.
-        verdict: What its check found, networks included.
+        options: The platform's options.
+        context: The context in which the platform was checked.
+        shape: A size that the platform supports.
+        verdict: The result of the platform's check, networks included.
     """
     workloads = installed().workloads
     catalog = Catalog(
@@ -82,7 +82,7 @@ async def _nothing() -> tuple[()]:
 
 
 def lacking(capabilities: Capabilities) -> set[tuple[str | None, str | None]]:
-    """Return what of the demanding study a platform has to be refused: scenario, workload."""
+    """Return the scenarios and workloads of the demanding study that the plan must refuse."""
     refused: set[tuple[str | None, str | None]] = set()
     if not capabilities.pinning:
         refused.add((PINNED, None))

@@ -1,7 +1,8 @@
-"""A guest's firmware, for simulators that boot nothing: a local agent that dials back.
+"""A guest's firmware, for simulators that boot nothing: it starts an agent that connects back.
 
-It finds the image labelled TARE-CFG among what is attached to the virtual machine, as a real guest
-does, and starts the agent with it. So create → dial back → measure → destroy is one path.
+As a real guest does, it finds the image labelled TARE-CFG among those attached to the virtual
+machine, and starts the agent with that configuration. So create → dial back → measure → destroy is
+one path.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class LocalGuest:
 
     Args:
         agent: The agent's program.
-        around: The words in front of its command, such as those that enter a network namespace.
+        around: Words to put before the command, such as those that enter a network namespace.
         environment: Variables in addition to this process's own.
     """
 
@@ -40,20 +41,20 @@ class LocalGuest:
 
     @property
     def runs(self) -> bool:
-        """Whether it is running."""
+        """Whether the process is running."""
         return self._process is not None and self._process.returncode is None
 
     async def boot(self, images: Iterable[bytes]) -> None:
         """Start the agent with the configuration on one of the attached images.
 
         Raises:
-            LookupError: None of them is labelled TARE-CFG: a guest would do nothing, for ever.
+            LookupError: No image is labelled TARE-CFG: a real guest would wait forever.
         """
         found = [known for image in images if (known := read_configuration(image)) is not None]
         if not found:
             raise LookupError("no image labelled TARE-CFG is attached: the guest does nothing")
         self._folder = tempfile.TemporaryDirectory(prefix="tare-guest-")
-        # The machine's name is in no argument: nothing of a machine is to be found after its end.
+        # The machine's name is in no argument, because searches for its remains must not find it.
         file = Path(self._folder.name) / "configuration.json"
         file.touch(0o600)
         file.write_text(json.dumps(found[0]))
@@ -67,12 +68,12 @@ class LocalGuest:
         )
 
     async def wait(self) -> None:
-        """Wait until it has ended by itself."""
+        """Wait until the process has ended by itself."""
         if self._process is not None:
             await self._process.wait()
 
     async def end(self) -> None:
-        """End it at once, as by pulling the plug; may be called again."""
+        """Kill the process at once, as a power failure would; may be called again."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, 9)
