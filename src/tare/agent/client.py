@@ -29,7 +29,8 @@ class Hello:
         role: ``init`` (PID 1 of a machine of its own) or ``process``.
         proof: The environment proof.
         workloads: Names of the workloads it can run.
-        boot: Stage of the boot to its end, in ns of the machine's CLOCK_MONOTONIC_RAW.
+        boot: Maps each stage of the boot to the time of its end, in ns of the machine's
+            CLOCK_MONOTONIC_RAW.
     """
 
     agent: str
@@ -47,9 +48,9 @@ class Outcome:
         value: The agent's result object.
         series: Binary series, in order of arrival.
         timing: ``accepted_ns``, ``started_ns`` (all prepared, barrier passed) and ``ended_ns`` on
-            the machine's CLOCK_MONOTONIC_RAW, and ``stolen_ns``, the steal time of its CPUs
-            meanwhile, which is missing unless it is known to be reported. Empty for other
-            requests.
+            the machine's CLOCK_MONOTONIC_RAW. ``stolen_ns`` is the steal time of the machine's
+            CPUs during the run; it is missing unless the machine is known to report steal time.
+            Empty for requests other than runs.
     """
 
     value: dict[str, Any]
@@ -69,15 +70,15 @@ def hello_of(message: Mapping[str, Any]) -> Hello:
 
 
 StopLoad = Callable[[float], Awaitable[Outcome]]
-"""Stops a load within so many seconds; see :meth:`LoadHandle.stop`."""
+"""Stops a load. The argument is the time limit in seconds; see :meth:`LoadHandle.stop`."""
 
 
 class LoadHandle:
     """A running endless load.
 
     Args:
-        request: The request that started it; answered when it ends.
-        stop: Stops it.
+        request: The request that started the load; it is answered when the load ends.
+        stop: Stops the load.
     """
 
     def __init__(self, request: Request, stop: StopLoad) -> None:
@@ -86,23 +87,23 @@ class LoadHandle:
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended by itself, which is a failure."""
+        """Whether the load has ended by itself, which is a failure."""
         return self._request.answer.done()
 
     @property
     def failure(self) -> str:
-        """The agent's reason for its failure; empty if it did not fail, or its agent is lost."""
+        """The agent's reason why the load failed; empty if it did not, or if the agent is lost."""
         answer = self._request.answer
         if not answer.done() or answer.cancelled() or answer.exception() is not None:
             return ""
         return reason_of(answer.result()) if answer.result()["type"] == "error" else ""
 
     def on_end(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` when it ends, by itself or because it was stopped."""
+        """Call ``callback`` when the load ends, by itself or because it was stopped."""
         self._request.answer.add_done_callback(lambda _: callback())
 
     async def stop(self, timeout_s: float = 30.0) -> Outcome:
-        """Stop it, and return its result.
+        """Stop the load, and return its result.
 
         Raises:
             MachineFault: The agent is lost, or does not answer within ``timeout_s`` seconds.
@@ -117,7 +118,8 @@ PROTOCOL = 1
 ProgressCallback = Callable[[float, Mapping[str, Any]], None]
 
 _HELLO_REPEAT_S = 10.0
-"""The agent sends hello unprompted; earlier requests fill the queues of a booting machine."""
+"""Seconds before hello is requested. The agent sends it unprompted, and earlier requests fill the
+queues of a booting machine."""
 _CLOCK_EXCHANGES = 5
 _LONGEST_UNIT = 40
 
@@ -263,14 +265,15 @@ class AgentClient:
         return LoadHandle(request, lambda limit_s: self._end_load(request, workload, limit_s))
 
     async def clock(self, timeout_s: float = 10.0, *, as_often: bool = False) -> ClockReading:
-        """Read the machine's clock between two readings of the host's; return the tightest of some.
+        """Read the machine's clock several times, and return the tightest reading.
 
-        It is read until two readings are about equally tight, because a tighter one is then
-        unlikely, and at most :data:`_CLOCK_EXCHANGES` times.
+        Each reading is taken between two readings of the host's clock. Reading stops when two
+        readings are about equally tight, because a tighter one is then unlikely, and after
+        :data:`_CLOCK_EXCHANGES` readings at the latest.
 
         Args:
             timeout_s: Seconds that each answer may take.
-            as_often: Always read it :data:`_CLOCK_EXCHANGES` times. Each answer is work, so a
+            as_often: Always take :data:`_CLOCK_EXCHANGES` readings. Each answer is work, so a
                 machine whose time counts instructions then does the same work in every run.
         """
         readings: list[ClockReading] = []
@@ -313,7 +316,7 @@ class AgentClient:
             return self._outcome(request, "counters", answer)
 
     async def shutdown(self, timeout_s: float = 5.0) -> None:
-        """Request the end of the agent, and of the machine if the agent is its init."""
+        """Ask the agent to end; if it is the machine's init, the machine ends, too."""
         if self._connection.fault is None:
             # A closed channel shows that the agent has ended, too.
             with contextlib.suppress(MachineFault):
@@ -369,7 +372,7 @@ class AgentClient:
             raise self._connection.timeout_fault(timeout_s) from None
 
     async def _wait_ready(self, request: Request) -> None:
-        """Wait until a run is ready, or has ended before."""
+        """Wait until a run is ready; raise if it ended with an error before."""
         either: set[asyncio.Future[Any]] = {request.ready, request.answer}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not request.ready.done() and request.answer.done():

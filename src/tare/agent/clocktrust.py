@@ -1,4 +1,4 @@
-"""Whether a machine's clock ran at its host's rate during a measurement."""
+"""Judge whether a machine's clock ran at its host's rate during a measurement."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ClockTrust:
         drift_ppm: Parts per million by which the machine's clock ran fast (negative: slow).
         uncertainty_ppm: The largest error of ``drift_ppm``, because the readings took time.
         plausible: Whether the true drift can be within the limit.
-        certain: Whether it is known well enough to detect a wrong clock.
+        certain: Whether the drift is known well enough to detect a wrong clock.
     """
 
     drift_ppm: float
@@ -58,7 +58,7 @@ class ClockTrust:
 
     @property
     def trusted(self) -> bool:
-        """Whether the clock is shown to be right, and not just not shown to be wrong."""
+        """Whether the readings show the clock to be right: its drift is small, and known well."""
         return self.plausible and self.certain
 
     def __str__(self) -> str:

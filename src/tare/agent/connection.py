@@ -24,7 +24,7 @@ from tare.errors import MachineFault
 from tare.plaintext import plain, plain_line
 
 REPEAT_S = 2.0
-"""A request that is neither accepted nor answered is sent again after this time."""
+"""Seconds after which a request that is neither accepted nor answered is sent again."""
 _MOST_FAILED_RESENDS = 20
 _MOST_HELD = 4096
 _MOST_HELD_BYTES = 32 << 20

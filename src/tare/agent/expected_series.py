@@ -23,9 +23,9 @@ COUNTERS = "counters"
 USUAL_BYTES = 256 << 20
 """Ten million rows of three columns: an hour of short work on a hundred threads."""
 MORE_BYTES = {"tick": (1 << 30) + USUAL_BYTES}
-"""By workload: the largest log of ``tick``, and its other series."""
+"""Limits in bytes by workload: for ``tick`` 1 GiB for the largest log, plus its other series."""
 MOST_BYTES = 4 << 30
-"""The limit of all series of a run together, if every single sample is requested."""
+"""The limit in bytes of all series of a run together, if every single sample is requested."""
 GREATEST = 1 << 62
 """The largest value that the analysis can represent; 146 years in nanoseconds."""
 _TIME = "time_ns"
@@ -100,8 +100,8 @@ SERIES_OF_WORKLOAD: Mapping[str, Mapping[str, tuple[Columns, ...]]] = {
     },
     "wakeup": {"histogram": (_HISTOGRAM,)},
 }
-"""By workload, the series that it may send, each with its possible columns. A workload that is not
-listed sends none."""
+"""The series that each workload may send, by name, each with its possible columns. A workload that
+is not listed sends none."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class ExpectedSeries:
 
     Args:
         of: The series by name, each with its possible columns.
-        most_bytes: The maximum size of all of them together.
-        counters: Whether it samples counters, whose columns differ between machines.
+        most_bytes: The maximum size of all series together, in bytes.
+        counters: Whether the run samples counters, whose columns differ between machines.
     """
 
     of: Mapping[str, tuple[Columns, ...]]
@@ -122,7 +122,7 @@ class ExpectedSeries:
         """Check that a series is expected.
 
         Raises:
-            InvalidMessage: It is not.
+            InvalidMessage: The series, or one of its columns, is not expected.
         """
         if self.counters:
             kinds = {kind for _, kind in columns}
@@ -146,7 +146,7 @@ def expected_series(workload: str, params: Mapping[str, Any]) -> ExpectedSeries:
 
     Args:
         workload: The agent's name of the workload.
-        params: Its parameters.
+        params: The workload's parameters.
     """
     most = MOST_BYTES if params.get("raw") else MORE_BYTES.get(workload, USUAL_BYTES)
     return ExpectedSeries(SERIES_OF_WORKLOAD.get(workload, {}), most)
@@ -157,11 +157,11 @@ def require_numbers(series: str, name: str, values: npt.NDArray[Any]) -> None:
 
     Args:
         series: The series' name.
-        name: The column's.
-        values: Its values.
+        name: The column's name.
+        values: The column's values.
 
     Raises:
-        InvalidMessage: It does not.
+        InvalidMessage: A value is not plausible.
     """
     if values.size == 0 or (values.dtype.kind == "u" and values.dtype.itemsize < 8):
         return

@@ -1,7 +1,7 @@
 """Frames on a noisy byte stream, and their order; ``tare help protocol`` describes them.
 
-The same code as the agent's ``frame.rs``, in Python. Written from the description alone, so that
-each checks the other.
+This module does in Python what the agent's ``frame.rs`` does. It was written from the description
+alone, so that each implementation checks the other.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ OUT_OF_BAND = 0xFFFFFFFF
 
 DAMAGE_FREE = 4 << 20
 DAMAGE_PER_BYTE = 4
-"""How often false frames may let a byte be examined: so often at first, and so many more times for
-each byte that arrives. On a line that damages every frame, each byte is examined twice."""
+"""Limits of the bytes examined because of false frames: ``DAMAGE_FREE`` bytes at first, and
+``DAMAGE_PER_BYTE`` more for each byte that arrives. On a line that damages every frame, each byte
+is examined twice."""
 _PLACE_COST = 256
 """The cost of a header, in bytes of a payload."""
 
@@ -38,7 +39,7 @@ class TooMuchDamage(ValueError):
 
 
 class FrameKind(IntEnum):
-    """What a frame's payload is."""
+    """The kind of a frame's payload."""
 
     MESSAGE = 0
     SERIES = 1
@@ -69,7 +70,7 @@ def encode(kind: FrameKind, seq: int, payload: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class _Head:
-    """What a frame's header says."""
+    """The fields of a frame's header."""
 
     kind: FrameKind
     seq: int
@@ -77,7 +78,7 @@ class _Head:
 
 
 class Decoder:
-    """Finds frames in received data, in pieces of any size.
+    """Finds frames in received data, which arrives in pieces of any size.
 
     Args:
         on_noise: Called with bytes that belong to no frame, as they are found.
@@ -126,7 +127,7 @@ class Decoder:
         return self._frames()
 
     def noise_lines(self) -> tuple[str, ...]:
-        """Return the noise as lines of text, the last ones: on a serial line, the console."""
+        """Return the last lines of the noise; on a serial line, they are the console's text."""
         text = self._kept.decode("utf-8", errors="replace")
         lines = (line.rstrip() for line in text.replace("\r", "\n").split("\n"))
         return tuple(line for line in lines if line)
@@ -179,7 +180,7 @@ class Decoder:
         self._skip(1)
 
     def _seek(self) -> None:
-        """Skip what is before the next magic, or before what may be its beginning at the end."""
+        """Skip the bytes before the next magic; keep last bytes that may be its beginning."""
         at = self._buffer.find(MAGIC, self._start)
         if at < 0:
             at = len(self._buffer)
@@ -203,7 +204,7 @@ class Decoder:
 
 
 class ReorderBuffer:
-    """Delivers frames once each, in order; holds frames after a gap back."""
+    """Delivers each frame once, in order; holds back frames that come after a gap."""
 
     def __init__(self) -> None:
         self._expected: int | None = None
@@ -240,16 +241,16 @@ class ReorderBuffer:
 
     @property
     def held(self) -> int:
-        """How many frames wait for an earlier one."""
+        """The number of frames that wait for an earlier frame."""
         return len(self._early)
 
     @property
     def held_bytes(self) -> int:
-        """The size of their payloads, in bytes."""
+        """The size of the waiting frames' payloads, in bytes."""
         return self._held_bytes
 
     def missing(self) -> list[int]:
-        """Return the first missing sequence numbers before later frames."""
+        """Return the first 64 sequence numbers that are missing before frames that arrived."""
         if not self._early or self._expected is None:
             return []
         gap = range(self._expected, self._farthest)

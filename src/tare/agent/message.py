@@ -2,8 +2,8 @@
 
 A machine is hostile until shown otherwise. Its messages are therefore limited in rate, depth,
 length and count; their numbers are finite and small enough to calculate with, their text is
-Unicode, and each field has the type that ``tare help protocol`` states. A violation costs the
-machine, and with it a cell.
+Unicode, and each field has the type that ``tare help protocol`` states. After a violation Tare
+gives up the machine, and its cell is lost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from tare.plaintext import plain_line
 MOST_DEPTH = 24
 """The limit of nested objects and lists; an environment proof has four levels."""
 MOST_VALUES = 50_000
-"""In one message: a result of fio has some hundreds, and the proof of 1024 CPUs some thousands."""
+"""The limit of values in one message: a result of fio has some hundreds, and the environment proof
+of a machine with 1024 CPUs some thousands."""
 LONGEST_KEY = 256
 LONGEST_WORD = 256
 GREATEST_WHOLE = 1 << 64
@@ -73,7 +74,7 @@ def read_json(data: bytes, most_values: int = MOST_VALUES) -> Any:
 
     Args:
         data: The JSON.
-        most_values: The most values, nested or side by side, that are accepted.
+        most_values: The maximum number of values, nested ones included.
 
     Raises:
         InvalidMessage: It is not JSON, or exceeds the limits of this module.
@@ -149,7 +150,7 @@ def name(value: Any, what: str) -> str:
 
 
 def column(value: Any, what: str) -> str:
-    """Return the name of a column: up to 128 visible characters; a counter has that of a device.
+    """Return a column's name: up to 128 printable characters, as counters are named after devices.
 
     Raises:
         InvalidMessage: It is not one.

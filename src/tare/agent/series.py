@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MOST_SERIES = 64
 HELD_BYTES = 4 << 20
-"""A longer series is stored in a file; a machine must not fill the host's memory."""
+"""Bytes; a longer series is stored in a file, because a machine must not fill the host's memory."""
 _MOST_HEADER_VALUES = 200_000
 """On a computer with many CPUs, counters have thousands of columns, of three values each."""
 
@@ -105,8 +105,8 @@ class Assembler:
     """Assembles the series of one run from chunks.
 
     Args:
-        most_bytes: The maximum size of all series together.
-        forms: The series that may arrive, and their size; None: any series.
+        most_bytes: The maximum size of all series together, in bytes, if ``expected`` is None.
+        expected: The series that may arrive, and their maximum size; None: any series.
     """
 
     def __init__(
@@ -121,7 +121,8 @@ class Assembler:
         """Add a chunk; the chunks of a series arrive in order.
 
         Raises:
-            ValueError: It contradicts earlier ones, or the series are too many or too large.
+            ValueError: The chunk contradicts earlier ones; or the series are not expected, too
+                many, or too large.
             OSError: There is no space to store it.
         """
         part = self._parts.get(chunk.name)

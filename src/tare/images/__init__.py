@@ -1,1 +1,1 @@
-"""Builds what boots: kernel, modules, initramfs."""
+"""Build the files that a machine boots: kernel, modules and initramfs."""

@@ -1,4 +1,4 @@
-"""The archives of packages: the computer's own apt, or package lists of another release.
+"""Package archives: those of the computer's own apt, or package lists of another release.
 
 For another release, Tare keeps package lists in its cache. The computer's own lists stay unchanged,
 and apt verifies both by the keys of Debian's archive.
@@ -22,7 +22,8 @@ from tare.study.model.releases import Release, release_words
 APT_LISTS = Path("/var/lib/apt/lists")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 MIRROR = "TARE_DEBIAN_MIRROR"
-"""The environment variable that names a mirror of Debian if apt here lists none."""
+"""The environment variable with the address of a Debian mirror: needed if apt lists none here, and
+used instead of the mirror that apt lists."""
 
 _UPDATE_S = 600.0
 _ASK_S = 60.0
@@ -31,10 +32,10 @@ _TARGET = "$(CREATED_BY) $(CODENAME) $(COMPONENT) $(REPO_URI)"
 
 @dataclass(frozen=True)
 class Archive:
-    """One set of package lists, and the options by which apt uses it.
+    """One set of package lists, and the options with which apt uses it.
 
     Args:
-        release: The release in it; None for the computer's own lists.
+        release: The release that the lists describe; None for the computer's own lists.
         options: Options of apt-get and apt-cache.
         lists: The folder of the lists.
     """
@@ -50,7 +51,7 @@ class Archive:
         return 0
 
     def note(self, name: str) -> str:
-        """Return the name of the file that records which packages a name meant in these lists."""
+        """Return the name of the file that records which packages these lists have for a name."""
         return f"{name}.json" if self.release is None else f"{name}@{self.release}.json"
 
 
@@ -82,7 +83,7 @@ async def archive_of(host: Host, release: Release | None, cache: Path) -> Archiv
 
 
 async def kept_archive(host: Host, release: Release | None, cache: Path) -> Archive | None:
-    """Return a release's archive if its lists are here; None if they must be fetched."""
+    """Return a release's archive if the cache has recent lists; None if they must be fetched."""
     if release is None or release == await _codename(host):
         return OWN
     archive = _separate(release, cache)
@@ -163,7 +164,7 @@ async def _sources(host: Host, release: Release) -> str:
 
 
 async def _codename(host: Host) -> str:
-    """Return the code name of the computer's release if it runs Debian; else nothing."""
+    """Return the code name of the computer's release if it runs Debian; else an empty text."""
     fields = await os_release(host)
     return fields.get("VERSION_CODENAME", "") if fields.get("ID") == "debian" else ""
 

@@ -43,10 +43,10 @@ _while_waiting: ContextVar[tuple[WhileWaiting, ...]] = ContextVar("while_waiting
 
 @contextlib.contextmanager
 def while_waiting(what: WhileWaiting) -> Iterator[None]:
-    """Enter a context whenever a call meanwhile waits for another builder.
+    """Enter the context ``what`` whenever a call in this block waits for another builder.
 
     Builders are called through every platform, far below the code that holds a host or shows
-    progress. A context variable spares all of these calls a parameter.
+    progress. A context variable avoids a parameter in all of these calls.
     """
     before = _while_waiting.set((*_while_waiting.get(), what))
     try:
@@ -58,7 +58,7 @@ def while_waiting(what: WhileWaiting) -> Iterator[None]:
 def default_cache() -> Path:
     """Return ``$XDG_CACHE_HOME/tare``, or ``~/.cache/tare``; it need not exist."""
     home = os.environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification says that a relative path there is to be ignored.
+    # The XDG base directory specification requires that a relative path is ignored.
     return (Path(home) if home.startswith("/") else Path.home() / ".cache") / "tare"
 
 
@@ -126,7 +126,7 @@ def publish(draft: Path, folder: Path, facts: Mapping[str, Any]) -> None:
 
 @contextlib.asynccontextmanager
 async def exclusive(cache: Path) -> AsyncIterator[Path]:
-    """Keep other builders out, in this process and others, and lend an empty draft folder.
+    """Keep out other builders, in this process and others, and provide an empty draft folder.
 
     The draft is removed afterwards unless it was published.
 
@@ -159,8 +159,8 @@ class Stored(NamedTuple):
 
     Args:
         facts: Its facts.
-        cached: Whether it was found ready.
-        notes: The note that it was damaged and built again, if so.
+        cached: Whether it was in the cache already.
+        notes: If it was damaged and built again, the note that says so.
     """
 
     facts: dict[str, Any]
@@ -176,7 +176,7 @@ async def load_or_build(
     Args:
         cache: The cache.
         folder: The folder in it.
-        build: Is given an empty draft folder; publishes the folder and returns its facts.
+        build: Called with an empty draft folder; publishes the folder and returns its facts.
 
     Raises:
         InputError: The cache cannot be written, or the folder cannot be built.
@@ -210,7 +210,7 @@ def require_running(draft: Path) -> None:
         draft: A folder in the cache.
 
     Raises:
-        InputError: They cannot, as on a file system that is mounted noexec.
+        InputError: They cannot, for example because the file system is mounted noexec.
         OSError: The program cannot be written.
     """
     program = draft / "trial"
@@ -226,7 +226,7 @@ def require_running(draft: Path) -> None:
             f"XDG_CACHE_HOME=/var/tmp/tare-cache (findmnt -T {draft.parent} shows the mount)",
         ) from error
     except subprocess.TimeoutExpired:
-        pass  # A busy computer; if more is wrong, the build says what.
+        pass  # The computer is busy. If something else is wrong, the build reports it.
     finally:
         program.unlink(missing_ok=True)
 

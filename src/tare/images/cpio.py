@@ -57,7 +57,7 @@ def archive(entries: Iterable[CpioEntry]) -> bytes:
     """Return the archive: sorted by path, missing parent directories added, owner root, time 0.
 
     Args:
-        entries: What it holds; the order does not matter.
+        entries: The entries, in any order.
 
     Returns:
         The archive's bytes, a multiple of 512 long.
@@ -76,7 +76,7 @@ def archive(entries: Iterable[CpioEntry]) -> bytes:
             if str(parent) != ".":
                 held.setdefault(str(parent), directory(str(parent)))
     written = bytearray()
-    # Sorted by parts, so that a directory always comes before what it holds.
+    # Sorted by the parts of the path, so that a directory always comes before its contents.
     for inode, path in enumerate(sorted(held, key=lambda name: name.split("/")), start=1):
         entry = held[path]
         links = 2 if stat.S_ISDIR(entry.mode) else 1

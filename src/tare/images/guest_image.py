@@ -1,7 +1,7 @@
-"""Build what a machine boots: a kernel and an initramfs that holds the agent as PID 1.
+"""Build the files that a machine boots: a kernel, and an initramfs that holds the agent as PID 1.
 
-The same inputs give the same bytes on every computer, and the image is found again by the
-digest of its inputs.
+The same inputs give the same bytes on every computer. The cache finds an image by the digest of
+its inputs.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from tare.images.vmlinux import NotExtractable, has_pvh_entry
 from tare.study.model.releases import Release
 
 FORMAT = 1
-"""Raised whenever the same inputs are to give other bytes, so that old images are not reused."""
+"""Increase it when the same inputs must give other bytes, so that old images are not reused."""
 
 MODULE_LIST = "etc/tare/modules"
 
 
 @dataclass(frozen=True)
 class GuestImage:
-    """What a machine boots.
+    """The files that a machine boots.
 
     Args:
         kernel: The kernel as the distribution made it.
-        boot_kernel: The uncompressed ELF with a PVH entry where there is one, else ``kernel``.
+        boot_kernel: The uncompressed ELF if it has a PVH entry, else ``kernel``.
         initramfs: The agent as ``/init``, the modules, and the list of their load order.
         digest: SHA-256 (hex) of all inputs.
         kernel_version: The release that ``uname -r`` will show.
-        cached: Whether it was found ready.
+        cached: Whether it was in the cache already.
         took_s: Seconds spent finding or building it.
-        notes: What a reader of the results should know, one sentence each.
+        notes: Notes for a reader of the results, one sentence each.
     """
 
     kernel: Path
@@ -69,10 +69,10 @@ async def build_guest_image(
     Args:
         host: The computer that builds; its distribution provides the kernel.
         kernel: ``host``, ``rt``, ``cloud``, ``generic``, a package's name, or a kernel file.
-        needs: What the machines have, out of :data:`tare.images.modules.NEEDS`.
-        agent: The static agent program.
-        cache: Directory to keep things in; see :func:`tare.images.cache.default_cache`.
-        release: The release that the kernel's package is of; None: the computer's own.
+        needs: Features that the machines need, from the keys of :data:`tare.images.modules.NEEDS`.
+        agent: The file of the static agent program.
+        cache: The cache folder; see :func:`tare.images.cache.default_cache`.
+        release: The release of the kernel's package; None: the computer's own release.
         runs_on: The host whose kernel ``host`` means; None: the computer that builds.
 
     Raises:
@@ -135,7 +135,7 @@ def _build(source: Kernel, agent: Path, needs: frozenset[str], draft: Path) -> d
 def _modules(source: Kernel, needs: frozenset[str]) -> tuple[Module, ...]:
     if source.modules is None:
         return ()
-    # In the order of NEEDS, whatever order the set has: the same inputs, the same bytes.
+    # Use the order of NEEDS, not the set's, so that the same inputs give the same bytes.
     names = [name for need in NEEDS if need in needs for name in NEEDS[need]]
     tree = ModuleTree(source.modules)
     if missing := tree.missing(names):
@@ -155,7 +155,7 @@ def initramfs(agent: bytes, modules: Iterable[Module]) -> bytes:
     """Return the archive that the kernel unpacks: the agent as ``/init``, and the modules.
 
     Args:
-        agent: The static agent program.
+        agent: The content of the static agent program.
         modules: The modules, in the order in which the agent loads them.
     """
     held = tuple(modules)

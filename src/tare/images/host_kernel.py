@@ -1,7 +1,7 @@
 """Find the kernel that a host runs, whatever its distribution calls the files, and its modules.
 
-Nothing but a POSIX shell, ``find``, ``head`` and ``tail`` is needed on the host: no package
-manager, no systemd, no network. The names that distributions use:
+The host needs only a POSIX shell, ``find``, ``head`` and ``tail``: no package manager, no systemd,
+no network. The names that distributions use:
 
 - Debian, Ubuntu, Proxmox VE: ``/boot/vmlinuz-VERSION``
 - Fedora, RHEL, SUSE: ``/usr/lib/modules/VERSION/vmlinuz``, also ``/boot/vmlinuz-VERSION``
@@ -40,7 +40,7 @@ __all__ = ["HOST", "HostImage", "find_host_image", "host_kernel", "running_relea
 _ASK_S = 60.0
 _READ_S = 300.0
 _HEAD = 1 << 16
-"""Bytes of an image that hold its version, a UKI's section table included."""
+"""Bytes from the start of an image that include its version, and a UKI's section table."""
 _AT_ONCE = 8
 _MOST_IMAGE = 256 << 20
 
@@ -66,7 +66,8 @@ for d in /boot /boot/efi /efi; do
 done
 """
 
-# The folder of the modules, and their files in it. `build` and `source` lead to whole source trees.
+# Print the modules' folder, then the modules' files in it. `build` and `source` are left out: they
+# lead to whole source trees. $1: the version.
 _MODULES = r"""
 for root in "/lib/modules/$1" "/usr/lib/modules/$1" \
     "/run/booted-system/kernel-modules/lib/modules/$1"; do
@@ -83,13 +84,13 @@ done
 
 @dataclass(frozen=True)
 class HostImage:
-    """Where a host keeps the image of the kernel that it runs.
+    """The location of the image of the kernel that a host runs.
 
     Args:
-        release: The version of the running kernel, as ``uname -r`` has it.
+        release: The version of the running kernel, as ``uname -r`` prints it.
         path: The file.
-        offset: Where in the file the kernel begins: 0 except in a unified kernel image.
-        size: How many bytes it has; None: the rest of the file.
+        offset: The kernel's offset in the file, in bytes: 0 except in a unified kernel image.
+        size: The kernel's size in bytes; None: the rest of the file.
     """
 
     release: str
@@ -117,7 +118,7 @@ async def find_host_image(host: Host) -> HostImage:
     """Find the image of the kernel that a host runs.
 
     Raises:
-        InputError: There is none, or only root can read it; the message names the file.
+        InputError: There is no image, or only root can read it; the message names the file.
     """
     release = await running_release(host)
     listed = await host.run(["sh", "-c", _CANDIDATES, "sh", release], timeout_s=_ASK_S)
@@ -164,7 +165,7 @@ async def _part(host: Host, path: str, offset: int, size: int) -> bytes:
 
 
 async def _unified_kernel(host: Host, path: str, head: bytes, release: str) -> HostImage | None:
-    """Return the kernel in a unified kernel image where that is of the version."""
+    """Return the kernel in a unified kernel image; None if there is none of this version."""
     sections = unified_sections(head)
     if ".linux" not in sections:
         return None
@@ -202,8 +203,8 @@ def unified_sections(head: bytes) -> dict[str, tuple[int, int]]:
 async def host_kernel(host: Host, cache: Path) -> Kernel:
     """Return the kernel that a host runs, with the modules any image may need, from the cache.
 
-    The host's files are read once: the copy in the cache counts until the image, the modules'
-    folder or the running kernel changes.
+    The host's files are read once. Later calls use the copy in the cache until the image, the
+    modules' folder or the running kernel changes.
 
     Args:
         host: The host, here or over SSH.
@@ -247,7 +248,7 @@ def _noted(kernel: Kernel, image: HostImage, root: str) -> Kernel:
 
 
 async def _state(host: Host, image: HostImage, root: str) -> str:
-    """Return what changes when the host's files may have changed: sizes and times."""
+    """Return the sizes and times of the host's files, as text to detect changes of them."""
     paths = [image.path, *([root, f"{root}/kernel", f"{root}/modules.builtin"] if root else [])]
     stat = await host.run(["stat", "-L", "-c", "%n %s %Y %i", "--", *paths], timeout_s=_ASK_S)
     return f"{image}\n{stat.stdout.decode(errors='replace')}"
@@ -265,7 +266,7 @@ def _recall(remembered: Path, seen: str) -> str | None:
 async def _copy(
     host: Host, image: HostImage, root: str, files: list[str], kept: Path
 ) -> dict[str, str]:
-    """Copy image and modules to this computer; return the digests of all that was copied."""
+    """Copy image and modules to this computer; return each copied file's digest, by path."""
     target = kept / "modules" / image.release
     target.mkdir(parents=True)
     if image.size is None:
@@ -289,8 +290,8 @@ async def _copy(
 
 
 async def _copy_modules(host: Host, root: str, files: list[str], target: Path) -> None:
-    """Copy the modules that an image may need, and those that these need."""
-    # The later of two files of one name counts, as for ModuleTree: `updates` replaces others.
+    """Copy the modules that an image may need, and their dependencies."""
+    # If two files have one name, use the later, as ModuleTree does: `updates` replaces others.
     known = {plain_module_name(file): file for file in sorted(_within(files))}
     turn = asyncio.Semaphore(_AT_ONCE)
 
@@ -314,7 +315,7 @@ async def _copy_modules(host: Host, root: str, files: list[str], target: Path) -
 
 
 def _within(files: list[str]) -> Iterator[str]:
-    # What a host lists is a path below its folder of modules, and nothing else.
+    # Use only paths below the host's folder of modules, whatever the host lists.
     for file in files:
         path = PurePosixPath(file)
         if not path.is_absolute() and ".." not in path.parts:

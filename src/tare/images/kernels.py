@@ -1,4 +1,4 @@
-"""Find the kernel a study names: an alias, a package, or a file; with its modules."""
+"""Find the kernel that a study names (an alias, a package, or a file), and its modules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tare.study.model.releases import Release
 from tare.study.planning.guest_kernels import GENERAL, REALTIME, GuestKernels
 
 COPYRIGHT = "copyright"
-"""The folder of a kept kernel with the licence of each of its packages."""
+"""The folder in a kept kernel's folder that has the licence of each of its packages."""
 _BANNER = re.compile(rb"Linux version (\S{3,64}) \(")
 
 
@@ -35,9 +35,9 @@ class Kernel:
         file: The bzImage or ELF.
         modules: The directory of its modules; None when there is none.
         version: The release that ``uname -r`` will show in the guest.
-        digest: SHA-256 (hex) of the file and what its modules came from.
-        notes: What a reader of the results should know, one sentence each.
-        packages: Name to version of the packages that it is from; empty: it is from none.
+        digest: SHA-256 (hex) of its inputs: the file or packages, and the modules' selection.
+        notes: Notes for a reader of the results, one sentence each.
+        packages: The versions of its packages, by name; empty if it is not from packages.
     """
 
     file: Path
@@ -56,7 +56,7 @@ def is_file_name(kernel: str | Path) -> bool:
 async def find_kernel(
     host: Host, kernel: str | Path, cache: Path, release: Release | None = None
 ) -> Kernel:
-    """Find a kernel: imported by a bundle, or downloaded into the cache where needed.
+    """Find a kernel: a file, a bundle's kernel, or packages, which are downloaded if needed.
 
     Args:
         host: The computer that builds, whose distribution names the packages.
@@ -152,12 +152,12 @@ async def _from_packages(host: Host, kernel: str, cache: Path, archive: Archive)
 
 
 def needs_digest() -> str:
-    """Return what changes when images may need other modules than were kept."""
+    """Return a digest that changes when images may need modules that were not kept."""
     return store.key_of({"needs": sorted(NEEDS.items())})
 
 
 def _note(cache: Path, kernel: str, archive: Archive) -> Path:
-    """Return the file that records what a kernel's name meant in an archive."""
+    """Return the file that records which kernel an archive has for a name."""
     return cache / "kernels" / archive.note(re.sub(r"[^A-Za-z0-9._+-]", "_", kernel))
 
 
@@ -242,7 +242,7 @@ def _keep(root: Path, kept: Path, names: str) -> None:
 
 
 def elf_kernel(kernel: Kernel) -> tuple[bytes | None, str]:
-    """Return the uncompressed kernel, or None, and the reason when there is none."""
+    """Return the uncompressed kernel and an empty text, or None and the reason."""
     try:
         return extract(kernel.file.read_bytes()), ""
     except NotExtractable as error:
@@ -250,15 +250,15 @@ def elf_kernel(kernel: Kernel) -> tuple[bytes | None, str]:
 
 
 async def missing_kernels(host: Host, cache: Path, release: Release | None) -> GuestKernels:
-    """Return which of the default kernels cannot be had, each with the reason.
+    """Return the default kernels that are not available, each with the reason.
 
-    Nothing is downloaded for it: what the package lists name, or may name once they are fetched,
-    counts as something that can be had.
+    Nothing is downloaded. A kernel counts as available if the package lists name it, or if these
+    lists have not been fetched yet.
 
     Args:
         host: The computer that builds images.
         cache: The cache folder of imported bundles.
-        release: The release that kernels are to be of; None: the computer's own.
+        release: The release of the kernels' packages; None: the computer's own release.
     """
     imported = read_index(cache).kernels if release is None else {}
     missing: dict[str, str] = {}
@@ -269,7 +269,7 @@ async def missing_kernels(host: Host, cache: Path, release: Release | None) -> G
         if name in imported or archive is None:
             continue
         if lists and _remembered(_note(cache, name, archive)).get("lists") == lists:
-            # These lists named its packages when it was found last.
+            # When this kernel was last found, these same lists named its packages.
             continue
         try:
             if not await has_kernel(host, name, archive):

@@ -17,10 +17,10 @@ from pathlib import Path
 from tare.images.vmlinux import NotExtractable, decompress_zstd
 
 NEEDS: Mapping[str, tuple[str, ...]] = {
-    # What the channel needs comes first, so that the agent can speak early.
+    # The channel's drivers come first, so that the agent can connect early.
     "virtio": ("virtio_pci", "virtio_console", "virtio_net", "virtio_blk"),
     "virtio-mmio": ("virtio_mmio", "virtio_console", "virtio_net", "virtio_blk"),
-    # What a guest needs that runs guests of its own; one of the two fits its processor.
+    # For a guest that runs guests of its own; one of the two fits its processor.
     "outer": ("kvm_amd", "kvm_intel"),
     "vsock": ("vmw_vsock_virtio_transport",),
     # Model-specific registers as files, for the workload `exits`.
@@ -44,7 +44,7 @@ NEEDS: Mapping[str, tuple[str, ...]] = {
     "erofs": ("crc32c_generic", "erofs", "loop"),
     "squashfs": ("squashfs", "loop"),
 }
-"""The modules behind each need of :func:`tare.images.guest_image.build_guest_image`."""
+"""The modules for each need, as :func:`tare.images.guest_image.build_guest_image` names it."""
 
 _SUFFIXES = (".ko", ".ko.xz", ".ko.zst", ".ko.gz")
 
@@ -73,7 +73,7 @@ class ModuleTree:
                 self._files[plain_module_name(path)] = path
         lines = _lines(root / "modules.builtin")
         self.builtin = "".join(f"{line}\n" for line in lines)
-        """The text of ``modules.builtin``: what needs no module."""
+        """The text of ``modules.builtin``, which lists the drivers built into the kernel."""
         self._builtin = {plain_module_name(line) for line in lines}
         self._read: dict[str, Module] = {}
 
@@ -100,9 +100,9 @@ class ModuleTree:
         return self._read[name]
 
     def sort_by_dependency(self, names: Iterable[str]) -> tuple[Module, ...]:
-        """Return the modules and all they need, each after those it depends on.
+        """Return the modules and their dependencies, each after those it depends on.
 
-        Built-in ones are left out; so are those that do not exist (see :meth:`missing`).
+        Built-in modules are left out, and so are missing ones (see :meth:`missing`).
         """
         ordered: dict[str, Module] = {}
         under_way: set[str] = set()

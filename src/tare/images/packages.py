@@ -33,9 +33,9 @@ NO_APT = (
     "pip install hypertare-images, or bring a bundle from a computer with Debian or Ubuntu "
     "(`tare image export FILE` there, `tare image import FILE` here); `kernel: host` needs neither"
 )
-"""What to do on a host without apt."""
+"""The hint for a host without apt."""
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
-"""Debian Policy 5.6.1."""
+"""A package's name, as Debian Policy 5.6.1 defines it."""
 _KERNEL_PART = re.compile(r"^linux-(image|modules)-")
 
 
@@ -61,10 +61,10 @@ class Distribution:
 
 
 async def distribution(host: Host, archive: Archive = OWN) -> Distribution:
-    """Return what the host runs, or whose packages an archive holds.
+    """Return the distribution that the host runs, or that an archive's packages are for.
 
     Raises:
-        InputError: It has no dpkg, so there are no packages to take a kernel from.
+        InputError: The host has no dpkg, so there are no packages with a kernel.
     """
     fields = await os_release(host)
     name = fields.get("PRETTY_NAME", "this distribution")
@@ -90,13 +90,13 @@ async def kernel_packages(host: Host, kernel: str, archive: Archive = OWN) -> tu
     Args:
         host: The computer whose package lists are used.
         kernel: ``rt``, ``cloud``, ``generic``, or a package's name.
-        archive: Whose packages.
+        archive: The archive whose packages are searched.
 
     Returns:
-        The packages to unpack, none of them a mere reference to others.
+        The packages to unpack, without meta-packages.
 
     Raises:
-        InputError: There is no such package; the hint says which kernels there are.
+        InputError: There is no such package; the hint lists the available kernels.
     """
     system = await distribution(host, archive)
     names = tuple(
@@ -115,12 +115,12 @@ async def kernel_packages(host: Host, kernel: str, archive: Archive = OWN) -> tu
 
 
 async def has_kernel(host: Host, alias: str, archive: Archive = OWN) -> bool:
-    """Return whether the package lists have a kernel, or there are no lists yet.
+    """Return whether the package lists have a kernel; also True if there are no lists yet.
 
     Args:
         host: The computer whose package lists are used.
         alias: ``rt``, ``cloud`` or ``generic``.
-        archive: Whose packages.
+        archive: The archive whose packages are searched.
 
     Raises:
         InputError: There is no apt.
@@ -131,15 +131,16 @@ async def has_kernel(host: Host, alias: str, archive: Archive = OWN) -> bool:
 
 
 async def require_kernel(host: Host, kernel: str, archive: Archive = OWN) -> None:
-    """Check by the package lists as they are that a kernel can be had; nothing is downloaded.
+    """Check with the current package lists that a kernel is available; download nothing.
 
     Args:
         host: The computer whose package lists are used.
-        kernel: As of :func:`kernel_packages`.
-        archive: Whose packages.
+        kernel: An alias or a package's name; see :func:`kernel_packages`.
+        archive: The archive whose packages are searched.
 
     Raises:
-        InputError: It is not an alias, and the lists, if there are any, have no such package.
+        InputError: The kernel is not an alias, and the lists, if there are any, have no such
+            package.
     """
     if any(kernel in aliases for aliases in _ALIASES.values()):
         return
@@ -211,11 +212,15 @@ async def _show(host: Host, name: str, archive: Archive) -> Package | None:
 
 
 def described(stanzas: str) -> Iterator[Package]:
-    """Yield the packages that ``apt-cache show`` describes; what has no file is left out."""
+    """Yield the packages that ``apt-cache show`` describes, without those that have no file.
+
+    Args:
+        stanzas: The output of ``apt-cache show``.
+    """
     # Loaded only here: most commands read no list of packages.
     from debian import deb822
 
-    # A text of its own might be taken for the name of a file.
+    # Pass lines, because a single text might be taken for the name of a file.
     lines = stanzas.splitlines()
     for stanza in deb822.Packages.iter_paragraphs(lines, use_apt_pkg=False):
         if not {"Package", "Version", "SHA256"} <= set(stanza.keys()):
@@ -247,7 +252,8 @@ async def source_packages(host: Host, packages: Mapping[str, str]) -> dict[str, 
 
     Args:
         host: The computer whose package lists are used.
-        packages: Name to version; of those that the lists no longer have, nothing is returned.
+        packages: The version of each package, by name. Packages that the lists no longer have are
+            missing in the result.
     """
     asked = [f"{name}={version}" for name, version in sorted(packages.items())]
     try:
@@ -259,7 +265,7 @@ async def source_packages(host: Host, packages: Mapping[str, str]) -> dict[str, 
 
 
 async def _update(host: Host, archive: Archive = OWN) -> bool:
-    """Fetch the package lists, where that is allowed; return whether it was done."""
+    """Fetch this computer's package lists if Tare runs as root; return whether that succeeded."""
     if archive.release is not None:
         return False
     if (await host.run(["id", "-u"], timeout_s=30)).stdout.strip() != b"0":
@@ -274,7 +280,7 @@ async def _choices(host: Host, system: Distribution, archive: Archive) -> str:
     argv = ["apt-cache", *archive.options, "search", "--names-only", "^linux-image-"]
     found = await host.run(argv, timeout_s=60)
     names = [line.split(" ")[0] for line in found.stdout.decode(errors="replace").splitlines()]
-    # Names with a version are what the others lead to; listing them all helps nobody.
+    # Leave out names with a version: the other packages depend on these.
     plain = sorted(name for name in names if not re.search(r"-\d|-dbg$|-unsigned$", name))
     if not plain:
         return "run `apt-get update` as root, then try again; or name a kernel file"
@@ -289,7 +295,7 @@ async def download(host: Host, package: Package, folder: Path, archive: Archive 
         The package's file, in ``folder``.
 
     Raises:
-        InputError: It could not be downloaded, with apt's own words.
+        InputError: It could not be downloaded; the message has the last line that apt printed.
     """
     wanted = f"{package.name}={package.version}"
     got = await host.run(
@@ -311,7 +317,7 @@ async def download(host: Host, package: Package, folder: Path, archive: Archive 
 
 
 def renewed(archive: Archive) -> str:
-    """Return how a user has an archive's lists fetched again, as part of a hint."""
+    """Return the part of a hint that explains how to fetch an archive's lists again."""
     if archive.release is None:
         return "run `apt-get update` as root"
     return f"remove {archive.lists.parent}, so that its lists are fetched again"

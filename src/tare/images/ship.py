@@ -15,7 +15,7 @@ COPY_S = 900.0
 """Seconds that one copy may take; a silent connection is noticed much earlier."""
 _PIECE = 1 << 18
 _GZIP = 31
-"""The value by which zlib writes gzip's format (zlib.h, deflateInit2)."""
+"""The window bits with which zlib writes gzip's format (zlib.h, deflateInit2)."""
 
 _CACHE_HOME = """
 home=${XDG_CACHE_HOME:-$HOME/.cache}
@@ -67,10 +67,10 @@ echo "have $folder/$path"
 async def copy_to_host(host: Host, file: Path) -> Path:
     """Return the path of ``file`` on ``host``, copied there unless the host has it already.
 
-    Copies are named by their content below ``$XDG_CACHE_HOME/tare/shipped`` of the host's user, so
-    each version of a file is sent once, in pieces. An existing copy is verified once while the host
-    is held, and replaced if it is damaged. A copy that was not used for :data:`KEPT_DAYS` days is
-    removed when a new one arrives.
+    A copy is named by the digest of its content, in ``$XDG_CACHE_HOME/tare/shipped`` of the host's
+    user. Each version of a file is therefore sent once, in pieces. An existing copy is verified
+    once while the host is held, and replaced if it is damaged. A copy that was not used for
+    :data:`KEPT_DAYS` days is removed when a new one arrives.
 
     Args:
         host: The host that needs the file.

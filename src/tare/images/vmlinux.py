@@ -1,12 +1,12 @@
-"""The uncompressed ELF kernel inside a bzImage.
+"""Extract the uncompressed ELF kernel from a bzImage.
 
-A hypervisor that starts the ELF through its PVH entry saves what the bzImage's own decompressor
-would cost in the guest: under emulation several seconds.
+If a hypervisor starts the ELF through its PVH entry, the guest need not run the bzImage's own
+decompressor, which takes several seconds under emulation.
 
 Source of the offsets: the Linux/x86 boot protocol (Documentation/arch/x86/boot.rst): magic
-``HdrS`` at 0x202, version at 0x206, ``setup_sects`` at 0x1f1, from protocol 2.08 on
-``payload_offset`` at 0x248 and ``payload_length`` at 0x24c, the former counted from the start of
-the protected-mode code.
+``HdrS`` at 0x202, version at 0x206, and ``setup_sects`` at 0x1f1. Since protocol 2.08 also
+``payload_offset`` at 0x248, counted from the start of the protected-mode code, and
+``payload_length`` at 0x24c.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LZ4_LEGACY = 0x184C2102
 _LZ4_BLOCK = 8 << 20
 _MOST_KERNEL = 1 << 30
 _MOST_WINDOW = 1 << 30
-"""More than any kernel asks for: `zstd --ultra -22` has a window of 128 MiB."""
+"""Bytes; more than any kernel needs: `zstd --ultra -22` has a window of 128 MiB."""
 _DAMAGE = (
     lzma.LZMAError,
     zlib.error,
@@ -34,7 +34,7 @@ _DAMAGE = (
 
 
 class NotExtractable(Exception):
-    """The file has no ELF kernel that can be taken out; the text says why."""
+    """The file has no ELF kernel that can be extracted; the text gives the reason."""
 
 
 def extract(image: bytes) -> bytes:
@@ -68,7 +68,7 @@ def extract(image: bytes) -> bytes:
 
 
 def has_pvh_entry(kernel: bytes) -> bool:
-    """Return whether an ELF kernel carries the note with its PVH entry point.
+    """Return whether an ELF kernel has the note with its PVH entry point.
 
     Source: Xen's public/elfnote.h: note type 18, ``XEN_ELFNOTE_PHYS32_ENTRY``, name ``Xen``.
     """
@@ -161,7 +161,7 @@ def _lz4(payload: bytes) -> bytes:
         if length == _LZ4_LEGACY:
             continue
         if at == len(payload) and length == total:
-            # Behind the last block the kernel's build appends the uncompressed size.
+            # The kernel's build appends the uncompressed size after the last block.
             return b"".join(blocks)
         if length == 0 or at + length > len(payload):
             break
@@ -188,7 +188,7 @@ def _zstd(payload: bytes) -> bytes:
 
 
 def decompress_zstd(data: bytes) -> bytes:
-    """Decompress one zstd frame; bytes after it are left out.
+    """Decompress one zstd frame; ignore bytes after it.
 
     Raises:
         NotExtractable: The data are damaged.

@@ -1,4 +1,4 @@
-"""The workloads, one file each; `OWN` lists where each is, in the order of reports."""
+"""The workloads of Tare; `OWN` lists them with their modules, in the order of reports."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ OWN: Mapping[str, str] = MappingProxyType(
         "phased-load": "tare.workloads.loads:PhasedLoad",
     }
 )
-"""Each workload's name to the object that brings it; one that a study does not name is not loaded.
-"""
+"""Maps each workload's name to its class or to a tuple of workloads, as MODULE:NAME. Workloads that
+a study does not name are not loaded."""
 
 if TYPE_CHECKING:
     WORKLOADS: Mapping[str, Workload[Any]]

@@ -16,7 +16,7 @@ class Additions:
 
     Args:
         packages: Names of packages of the distribution.
-        files: The path of each file or folder in the toolbox, and its path on this computer.
+        files: Maps the path of each file or folder in the toolbox to its path on this computer.
             Relative paths start at the study's folder.
     """
 
@@ -27,12 +27,12 @@ class Additions:
         return bool(self.packages or self.files)
 
     def relative_to(self, folder: Path) -> Additions:
-        """Return the same with paths relative to ``folder`` made absolute."""
+        """Return a copy whose relative paths on this computer start at ``folder``."""
         files = {place: folder / source for place, source in self.files.items()}
         return Additions(self.packages, files)
 
     def each_file(self) -> dict[str, Path]:
-        """Return the toolbox path of each single file, with folders expanded, in order.
+        """Map the toolbox path of each single file to its path here; expand folders, and sort.
 
         Raises:
             InputError: Something is neither a file nor a folder, or cannot be read.
@@ -45,16 +45,16 @@ class Additions:
 
 NOTHING = Additions()
 PROXY_TOOLBOX = "proxy"
-"""The live toolbox with what :data:`PROXIED` adds to the toolbox `base`."""
+"""The toolbox of a live image that is the toolbox `base` with the additions :data:`PROXIED`."""
 PROXIED = Additions(frozenset({"haproxy"}))
 
 
 def live_toolbox(needs: Iterable[str], additions: Additions) -> str:
-    """Return the toolbox of a live image that a study needs; empty if there is no such one.
+    """Return the toolbox of the live image that a study needs; empty if no live image has it.
 
     Args:
-        needs: The needs of its workloads.
-        additions: What they add to the toolbox.
+        needs: The needs of the study's workloads.
+        additions: The packages and files that these workloads add to the toolbox.
     """
     kinds = ("build", "analytics", "hadoop")
     wanted = next((kind for kind in kinds if f"toolbox-{kind}" in needs), "")

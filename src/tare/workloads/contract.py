@@ -31,12 +31,13 @@ Need = Literal[
     "bridged",
     "msr",
 ]
-"""What a machine may have to have: the applications, those that compile, Hadoop, what runs on it, a
-disk, a network, one on which it reaches others by itself, and its processor's registers."""
+"""The things that a workload can need of its machine: the toolbox (also the one for compiling, with
+Hadoop, or for analytics on Hadoop), a disk, a network, a network on which the machine can connect
+to others, and access to its processor's registers."""
 NETWORK: frozenset[Need] = frozenset({"network"})
 TopologyName = Literal["single", "pair", "proxied", "cluster"]
-"""On which machines a workload works: the measured one alone; it and a peer; it between a client
-and an origin; or it and further machines as one cluster."""
+"""The machines that a workload uses: the measured machine alone; with a peer; between a client and
+an origin; or with further machines as one cluster."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,11 @@ class DiskClaim:
     """The bytes that a result claims to have moved to and from a disk, without a cache.
 
     Args:
-        read: Bytes; None if reads may come from a cache.
-        written: Bytes; None if writes may stay in a cache.
-        instead: What to write in the study if the cache was measured.
+        read: Bytes read; None if reads may come from a cache.
+        written: Bytes written; None if writes may stay in a cache.
+        instead: The change of the study to suggest if the cache was measured.
         from_reads: The metrics that are wrong if a cache answered the reads; empty: all.
-        from_writes: The same for writes.
+        from_writes: The metrics that are wrong if writes stayed in a cache; empty: all.
     """
 
     read: float | None = None
@@ -71,50 +72,53 @@ P = TypeVar("P", bound=Parameters)
 
 
 class Work:
-    """What the machines of a topology do; each topology but ``single`` has a subclass for it."""
+    """The work of a topology's machines; each topology except ``single`` has a subclass."""
 
 
 class Workload(ABC, Generic[P]):
-    """Something measured.
+    """The declaration of one workload.
 
-    The attributes may be set on the class, or on each instance where several workloads share a
-    class.
+    Set the attributes on the class; if several workloads share a class, set them on each instance.
     """
 
     name: str
-    """How studies name it."""
+    """Its name in studies."""
     summary: str
-    """What it measures, in one sentence."""
+    """A description of the measurement, in one sentence."""
     parameters: type[P]
     """The model of its parameters."""
     metrics: tuple[Metric, ...]
     """The metrics of a cell, whatever its parameters are, in the order of reports."""
     resource: Resource = "application"
-    """What it measures: the first screen of a report sums up the headline metrics of each resource.
-    A metric can name another one."""
+    """The resource that it measures. The first screen of a report summarizes the headline metrics
+    of each resource. A metric can name another resource."""
     realtime: bool = False
     """Whether a PREEMPT_RT kernel is the default image for it."""
     needs: frozenset[Need] = frozenset()
-    """What its machine must have whatever the parameters are."""
+    """The things that its machine must have, whatever the parameters are."""
     memory: int = 0
-    """The least memory, in bytes, of a machine that carries it."""
+    """The minimum memory, in bytes, of a machine that runs it."""
     carried_out_by: str = ""
-    """What the agent calls it; empty: the same. Several workloads may be one of the agent's."""
+    """The name of the agent's workload that runs it; empty: the same name. Several workloads can
+    use one workload of the agent."""
     from_machine: tuple[str, ...] = ()
-    """Which of :class:`tare.workloads.contract.MachineFacts` its request is completed with."""
+    """The facts of :class:`tare.workloads.contract.MachineFacts` that are added to its request, by
+    their names in the agent."""
     roles: frozenset[str] = frozenset()
     """The roles of further machines that it works with, such as ``peer``."""
     topology: TopologyName = "single"
-    """On which machines it works. For all but ``single`` there is a base class, whose hook returns
-    what each machine does: ``PairWorkload``, ``ProxiedWorkload`` and ``ClusterWorkload``."""
+    """The machines that it uses. Each topology except ``single`` has a base class with a hook that
+    returns the work of each machine: ``PairWorkload``, ``ProxiedWorkload`` and
+    ``ClusterWorkload``."""
     neighbour_only: bool = False
     """Whether it ends when a subject does, so that it cannot be measured itself."""
     own_words: str = "output"
-    """Where the agent's result has what its program itself wrote, to be kept: JSON, or text."""
+    """The field of the agent's result with the program's own output (JSON or text), which is
+    kept."""
     logs_gaps: bool = False
-    """Whether it logs when time was taken from it, so that the host's side of that is recorded."""
+    """Whether it logs interruptions of its own, so that the host's side of them is recorded."""
     keeps_busy: bool = True
-    """As a neighbour's load: whether it wants a CPU at every moment, so that a stall shows."""
+    """Whether it needs a CPU at every moment as a neighbour's load, so that stalls are visible."""
 
     @abstractmethod
     def request(self, parameters: P) -> dict[str, Any]:
@@ -125,7 +129,7 @@ class Workload(ABC, Generic[P]):
         """Estimate the seconds one cell takes on undisturbed hardware, for the plan."""
 
     def clocked_s(self, parameters: P) -> float:
-        """Return how many of :meth:`expected_s` are fixed by time, however slow the machine is.
+        """Return the seconds of :meth:`expected_s` that are fixed, however slow the machine is.
 
         The rest is a fixed amount of work, which takes longer on a slower machine.
         """
@@ -136,24 +140,24 @@ class Workload(ABC, Generic[P]):
         """Turn the agent's result into one value per metric name, in SI units.
 
         Raises:
-            KeyError: The result lacks what the metrics need.
+            KeyError: The result lacks a field that the metrics need.
             ValueError: A value is not a finite number, or not of the expected kind.
         """
 
     def needs_for(self, parameters: P) -> frozenset[Need]:
-        """Return what its machine needs for these parameters."""
+        """Return the things that its machine must have for these parameters."""
         return self.needs
 
     def memory_for(self, parameters: P) -> int:
-        """Return the least memory, in bytes, of a machine that runs it with these parameters."""
+        """Return the minimum memory, in bytes, of a machine that runs it with these parameters."""
         return self.memory
 
     def vcpus_for(self, parameters: P) -> int:
-        """Return the fewest vCPUs of a machine that runs it with these parameters."""
+        """Return the minimum number of vCPUs of a machine that runs it with these parameters."""
         return 1
 
     def threads_for(self, parameters: P) -> int | None:
-        """Return how many CPUs it uses as a neighbour's load; None for all of its machine."""
+        """Return the number of CPUs that it uses as a neighbour's load; None: all that exist."""
         asked = self.request(parameters).get("threads")
         return None if asked is None else max(1, int(asked))
 
@@ -176,7 +180,7 @@ class Workload(ABC, Generic[P]):
         """Return the bytes that the agent's result claims, to compare with the device's counters.
 
         Raises:
-            KeyError: The result lacks something.
+            KeyError: The result lacks a field.
             ValueError: A value is not a finite number.
         """
         return NO_CLAIM
@@ -200,7 +204,7 @@ class Workload(ABC, Generic[P]):
     def ending(self, parameters: P) -> P:
         """Return parameters with which it ends by itself, as a subject must.
 
-        Loads work until they are stopped, unless they have a duration; nobody stops the subject.
+        Loads without a duration run until they are stopped, but nothing stops the subject.
         """
         return parameters
 
@@ -214,7 +218,7 @@ class Workload(ABC, Generic[P]):
         return {}
 
     def partners(self, parameters: P) -> int:
-        """Return how many connections the partner of a network load opens to it."""
+        """Return the number of connections that the partner of a network load opens to it."""
         return 1
 
     @property
@@ -228,11 +232,11 @@ class MachineFacts:
     """The host's facts about a machine.
 
     Args:
-        emulated: Whether an emulator runs it, whose TSC is never declared constant.
-        memory: The shape's memory in bytes, for the bare host too.
+        emulated: Whether an emulator runs it; an emulator never declares its TSC constant.
+        memory: The shape's memory in bytes, for the bare host too; None if unknown.
         vcpus: Number of vCPUs of the subject; the bare host is limited to as many CPUs.
-        last_level_cache: One last-level cache of the *host*, in bytes; None if unknown.
-        caches: All data and unified caches of the host together, in bytes; None if unknown.
+        last_level_cache: Size of one last-level cache of the *host*, in bytes; None if unknown.
+        caches: Size of all data and unified caches of the host, in bytes; None if unknown.
     """
 
     emulated: bool = False
@@ -256,7 +260,7 @@ class MachineFacts:
 def fitted(
     workload: Workload[Any], request: Mapping[str, Any], facts: MachineFacts
 ) -> dict[str, Any]:
-    """Return ``request`` completed with the facts that ``workload`` uses; it overrides nothing.
+    """Return ``request`` with the facts that ``workload`` uses added; values in it take precedence.
 
     Args:
         workload: Lists the facts in its attribute ``from_machine``.

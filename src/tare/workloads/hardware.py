@@ -8,7 +8,7 @@ from typing import Any, Final
 from tare.workloads.values import shortened
 
 HARDWARE: Final = "hardware"
-"""Where the agent's result, and a cell's record, hold what was counted."""
+"""The field with the counters' values in the agent's result and in a cell's record."""
 SUMMARY = (
     "Also count cycles, instructions, and accesses and misses of the last-level cache with the "
     "processor's counters (perf_event_open(2)), if it has them and the machine may use them; "
@@ -20,7 +20,7 @@ NUMBERS = frozenset({"seconds", "cycles", "instructions", "llc_references", "llc
 
 
 def counted(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a cell's record keeps of the counters; empty where they were not asked for.
+    """Return the counters' values for a cell's record; empty if the study did not request them.
 
     Raises:
         ValueError: The agent's answer has another form.

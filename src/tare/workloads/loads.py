@@ -12,9 +12,9 @@ from tare.workloads.contract import NETWORK, NO_CLAIM, DiskClaim, Metric, Need, 
 from tare.workloads.values import mapping, number, numbers, shortened
 
 MEASURED_S = 5.0
-"""How long a load works when it is measured itself and no duration is given."""
+"""Seconds that a load runs when it is measured itself and no duration is given."""
 _WORK = ("operations", "bytes", "operations_per_s", "bytes_per_s")
-"""A load's own metrics of its work."""
+"""The fields in which a load reports its work."""
 
 
 class CpuLoadParameters(Parameters):
@@ -56,15 +56,15 @@ class _Load(Workload[L]):
         return {name: value for name, value in known.items() if value is not None}
 
     def ending(self, parameters: L) -> L:
-        """Return the parameters with which it ends by itself, as what is measured has to."""
+        """Return parameters with which it ends by itself, as a measured workload must."""
         return parameters.model_copy(update={"duration": parameters.duration or MEASURED_S})
 
     def expected_s(self, parameters: L) -> float:
-        """Estimate the seconds of one cell, should the load be measured itself."""
+        """Estimate the seconds of one cell if the load is measured itself."""
         return parameters.duration or MEASURED_S
 
     def clocked_s(self, parameters: L) -> float:
-        """Return the seconds that the clock ends."""
+        """Return the seconds that are fixed, however slow the machine is."""
         return self.expected_s(parameters)
 
 
@@ -150,10 +150,10 @@ class DiskLoad(_Load[DiskLoadParameters]):
         return super().request(parameters) | {"file_bytes": parameters.file}
 
     def disk_claim(self, parameters: DiskLoadParameters, result: Mapping[str, Any]) -> DiskClaim:
-        """Return the bytes of both directions: it writes through, and forgets what it cached.
+        """Return the bytes of both directions: it syncs each write and drops cached data.
 
         Raises:
-            KeyError: Something is missing.
+            KeyError: A value is missing.
             ValueError: A value is not a finite number.
         """
         half = number(result, "bytes") / 2
@@ -205,7 +205,7 @@ class PhasedLoad(Workload[PhasedLoadParameters]):
         }
 
     def needs_for(self, parameters: PhasedLoadParameters) -> frozenset[Need]:
-        """Return what the loads that take turns need of a machine."""
+        """Return the things that the phases' loads need of a machine."""
         needed: Mapping[str, Need] = {"disk-load": "disk", "net-load": "network"}
         return frozenset(needed[name] for name in parameters.phases if name in needed)
 
@@ -214,10 +214,10 @@ class PhasedLoad(Workload[PhasedLoadParameters]):
         return len(parameters.phases) * (parameters.phase + parameters.gap) + parameters.gap
 
     def disk_claim(self, parameters: PhasedLoadParameters, result: Mapping[str, Any]) -> DiskClaim:
-        """Return the bytes of all phases of ``disk-load``, which claims them when it is alone.
+        """Return the bytes of all phases of ``disk-load``, as :class:`DiskLoad` claims them.
 
         Raises:
-            KeyError: Something is missing.
+            KeyError: A value is missing.
             ValueError: A value is not a finite number.
         """
         if DiskLoad.name not in parameters.phases:
@@ -229,10 +229,10 @@ class PhasedLoad(Workload[PhasedLoadParameters]):
     def observe(
         self, parameters: PhasedLoadParameters, result: Mapping[str, Any]
     ) -> dict[str, float]:
-        """Return how many phases there were.
+        """Return the number of phases.
 
         Raises:
-            KeyError: Something is missing.
+            KeyError: A value is missing.
             ValueError: A phase did no work, or its amount is not a number.
         """
         phases = _phases(result)
@@ -242,7 +242,7 @@ class PhasedLoad(Workload[PhasedLoadParameters]):
             if not amounts:
                 raise KeyError(f"phases: result: one of {', '.join(_WORK)}")
             lasted = number(phase, "end_s") - number(phase, "begin_s")
-            # One that the subject's end cut short may not have come to do anything.
+            # A phase that the subject's end cut short may have done no work.
             if lasted >= parameters.phase and not any(amount > 0 for amount in amounts):
                 raise ValueError(f"the phase {shortened(phase['name'])} did no work")
         return {"phases": float(len(phases))}
@@ -282,19 +282,19 @@ class NetLoad(Workload[NetLoadParameters]):
     metrics = (Metric("rate", "B/s", "higher", "Bytes sent and received per second."),)
 
     def request(self, parameters: NetLoadParameters) -> dict[str, Any]:
-        """Return nothing: where its partner is met is known only when both are there."""
+        """Return nothing: the partner's address is known only when both machines run."""
         return {}
 
     def partners(self, parameters: NetLoadParameters) -> int:
-        """Return how many connections its partner makes."""
+        """Return the number of connections that its partner opens."""
         return parameters.connections
 
     def expected_s(self, parameters: NetLoadParameters) -> float:
-        """Estimate the seconds of one cell, which its subject decides."""
+        """Return a nominal number of seconds: the load ends with the subject."""
         return EXPECTED_S
 
     def clocked_s(self, parameters: NetLoadParameters) -> float:
-        """Return the seconds that the clock ends."""
+        """Return the seconds that are fixed, however slow the machine is."""
         return EXPECTED_S
 
     def observe(self, parameters: NetLoadParameters, result: Mapping[str, Any]) -> dict[str, float]:

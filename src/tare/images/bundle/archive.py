@@ -2,11 +2,11 @@
 
 ``tar --zstd -tf FILE`` shows one, but Tare does not let a tar library read it. The first member,
 ``manifest.json``, lists every other member in order, with type, mode, size and SHA-256. The reader
-makes the header that each member must have, and compares the bytes. Whatever a header could
-smuggle in (a path out of the folder, a device, an owner, a second copy of a file) is therefore a
+makes the header that each member must have, and compares the bytes. Anything else that a header
+could hold (a path out of the folder, a device, an owner, a second copy of a file) is therefore a
 difference, and a difference is an error.
 
-The same content gives the same bytes: members are in order, owned by root, of time 0.
+The same content gives the same bytes: members are in order, owned by root, with time stamp 0.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tare.errors import InputError
 from tare.images.toolbox.recipe import Kind
 
 FORMAT = 1
-"""Raised whenever an older Tare could not use a bundle."""
+"""The version of the format. Increase it when an older Tare cannot use a new bundle."""
 MANIFEST = "manifest.json"
 LICENCES = "LICENCES.txt"
 KERNELS, TOOLBOXES = "kernels", "toolbox"
@@ -48,12 +48,12 @@ class BundleEntry(BaseModel):
 
     Args:
         path: Its path, relative, with slashes.
-        kind: A file, a folder, a symbolic link, or another name of an earlier file (``hardlink``),
-            without which a toolbox's image would not be the same again.
+        kind: A file, a folder, a symbolic link, or another name of an earlier file (``hardlink``).
+            Without hard links, a toolbox's image would have different bytes after import.
         executable: Whether a file may be executed.
-        size: Bytes of a file.
-        sha256: Digest of a file's content.
-        target: What a symbolic link leads to, or the path of the earlier file.
+        size: Size of a file, in bytes.
+        sha256: Digest of a file's content, in hexadecimal.
+        target: The target of a symbolic link; for a hard link, the path of the earlier file.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -81,8 +81,8 @@ class ToolboxPart(BaseModel):
 
     Args:
         key: Its key in the cache.
-        recipe: What it was made by; a Tare with another recipe does not use it.
-        digest: SHA-256 of the file system image, which is made again where it is imported.
+        recipe: The recipe it was made by; a Tare with another recipe does not use the toolbox.
+        digest: SHA-256 of the file system image, which the importing computer makes again.
         packages: Name to version of every package in it.
         notes: What it lacks and why, one sentence each.
     """
@@ -97,15 +97,15 @@ class ToolboxPart(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What a bundle holds.
+    """The contents of a bundle.
 
     Args:
-        format: The number of the format.
-        made_by: The Tare that made it.
-        machine: The architecture, as ``uname -m`` has it.
-        kernels: By the name that a study writes.
-        toolboxes: By kind.
-        entries: Every member after the manifest, in order; folders come before what they hold.
+        format: The version of the format.
+        made_by: The version of Tare that made it.
+        machine: The architecture, as ``uname -m`` prints it.
+        kernels: The kernels, by the name that a study writes.
+        toolboxes: The toolboxes, by kind.
+        entries: Every member after the manifest, in order; a folder comes before its contents.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -119,7 +119,7 @@ class Manifest(BaseModel):
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """The size of all files together, in bytes."""
         return sum(entry.size for entry in self.entries)
 
 
@@ -132,7 +132,7 @@ class BundleMember:
 
 
 def header_of(entry: BundleEntry) -> bytes:
-    """Return the tar header of an entry: the only one with which it is read back."""
+    """Return the tar header of an entry; the reader accepts no other header for it."""
     info = tarfile.TarInfo(entry.path)
     info.mode = 0o755 if entry.executable or entry.kind == "folder" else 0o644
     match entry.kind:
@@ -149,11 +149,11 @@ def header_of(entry: BundleEntry) -> bytes:
 
 def write_bundle(out: IO[bytes], manifest: Manifest,
                  members: Sequence[BundleMember]) -> Iterator[int]:  # fmt: skip
-    """Write a bundle piece by piece; yields the bytes of content written so far.
+    """Write a bundle piece by piece; yield the number of content bytes written so far.
 
     Raises:
         OSError: A file cannot be read, or the bundle cannot be written.
-        InputError: A file is not what the manifest says of it.
+        InputError: A file differs from its entry in the manifest.
     """
     text = json.dumps(manifest.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
     head = text.encode()
@@ -197,19 +197,19 @@ class BundleReader:
     """Read a bundle from its file, checking every byte.
 
     Args:
-        stream: The file's bytes.
-        name: What messages call it.
+        stream: The open file.
+        name: The bundle's name, for messages.
 
     Raises:
-        InputError: It is not a bundle, damaged, cut short, of another computer's architecture, or
-            made by a newer Tare.
+        InputError: The file is not a bundle; or it is damaged, cut short, for another
+            architecture, or has a format that this Tare does not read.
     """
 
     def __init__(self, stream: IO[bytes], name: str) -> None:
         import zstandard
 
         self._name = name
-        # A window as large as the writer's; more is refused, whatever the file asks for.
+        # Allow a window as large as the writer's; refuse a file that asks for a larger one.
         decompressor = zstandard.ZstdDecompressor(max_window_size=1 << _WINDOW_LOG)
         self._stream = decompressor.stream_reader(stream, read_across_frames=False)
 
@@ -217,7 +217,7 @@ class BundleReader:
         """Read and check the manifest.
 
         Args:
-            machine: The architecture that the bundle must be of.
+            machine: The architecture that the bundle must be for, as ``uname -m`` prints it.
         """
         try:
             header = self._exactly(_BLOCK)
@@ -288,11 +288,12 @@ def parse_manifest(text: bytes, machine: str, name: str) -> Manifest:
 
     Args:
         text: The JSON text.
-        machine: The architecture of this computer.
-        name: What messages call the bundle.
+        machine: The architecture of this computer, as ``uname -m`` prints it.
+        name: The bundle's name, for messages.
 
     Raises:
-        InputError: It is not a manifest, of another format or architecture, or unsafe to unpack.
+        InputError: The text is not a manifest; or it has another format, is for another
+            architecture, or is unsafe to unpack.
     """
     try:
         content = json.loads(text)
@@ -324,10 +325,10 @@ def parse_manifest(text: bytes, machine: str, name: str) -> Manifest:
 
 
 def _unsafe(manifest: Manifest) -> str:
-    """Return what is wrong with the entries, or nothing.
+    """Describe the first problem of the entries; return an empty text if they are safe.
 
-    Each entry is below the folder of a listed kernel or toolbox. Every folder on the way is an
-    entry of its own that comes first, so a link is never followed while unpacking.
+    Each entry must be below the folder of a listed kernel or toolbox. Each of its parent folders
+    must be an earlier entry, so that unpacking never follows a link.
     """
     tops = {f"{KERNELS}/{part.key}" for part in manifest.kernels.values()}
     boxes = {f"{TOOLBOXES}/{part.key}" for part in manifest.toolboxes.values()}
@@ -375,7 +376,7 @@ def _leads_out(inside: Sequence[str], target: str) -> bool:
     """Return whether a relative link of a tree leads above the tree's top, ``inside[0]``."""
     if "\0" in target:
         return True
-    # An absolute link means the tree's own root: that is the tree for its users.
+    # An absolute link starts at the tree's own root, because programs in it run with that root.
     if target.startswith("/"):
         return False
     depth = len(inside) - 2

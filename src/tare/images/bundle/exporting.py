@@ -1,4 +1,4 @@
-"""Export kernels and toolboxes as a bundle, with the licences and sources of all that is in it."""
+"""Export kernels and toolboxes as a bundle, with the licences and sources of their packages."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ async def export_bundle(
 ) -> Manifest:
     """Build kernels and toolboxes, or find them in the cache, and write them into one file.
 
-    The file appears in one step: nothing is left where the export fails or is interrupted.
+    The file appears in one step. If the export fails or is interrupted, no part of it is left.
 
     Args:
         host: This computer, whose distribution provides the packages.
         out: The file to write.
-        made_by: The Tare that makes it, with its version.
-        kernels: Kernels by their names in a study; no files.
+        made_by: The version of Tare that makes it.
+        kernels: Names of kernels, as a study writes them; files are not accepted.
         toolboxes: The kinds of toolboxes.
-        agent: The agent, which a toolbox is tried with.
-        cache: The cache folder of both.
-        say: Is given each stage, in a sentence.
+        agent: The agent program, with which a toolbox is tested.
+        cache: The cache folder of kernels and toolboxes.
+        say: Called with a sentence at each stage.
 
     Raises:
         InputError: A kernel or toolbox cannot be built, or the file cannot be written.
@@ -149,7 +149,7 @@ async def _write(
 
 
 def _members(folder: Path, top: str) -> list[BundleMember]:
-    """Return the members of a kernel's or toolbox's folder; what can be made again is left out."""
+    """Return the members of a kernel's or toolbox's folder, without files that can be rebuilt."""
     own = [path for path in _walk(folder) if _belongs(path.relative_to(folder))]
     members = [BundleMember(BundleEntry(path=top, kind="folder"))]
     first: dict[tuple[int, int], str] = {}

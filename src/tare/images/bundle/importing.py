@@ -1,4 +1,4 @@
-"""Import bundles into the cache, and find there what they brought."""
+"""Import bundles into the cache: verify, unpack, make the toolboxes' images, and publish."""
 
 from __future__ import annotations
 
@@ -32,18 +32,19 @@ _SPARE = 256 << 20
 async def import_bundle(
     host: Host, file: Path, cache: Path, *, say: Callable[[str], None], installed: str = ""
 ) -> Manifest:
-    """Verify a bundle and bring what it holds into the cache; all of it or nothing.
+    """Verify a bundle and add its contents to the cache: either all of them, or none.
 
     Args:
         host: This computer.
         file: The bundle.
         cache: The cache.
-        say: Is given each stage, in a sentence.
-        installed: The state of an installed package's bundle, to be noted; see :class:`Index`.
+        say: Called with a sentence at each stage.
+        installed: The state of an installed package's bundle, which the :class:`Index` records;
+            empty for other bundles.
 
     Raises:
-        InputError: The bundle cannot be read, is damaged, or of another architecture or a newer
-            Tare; or there is no room in the cache.
+        InputError: The bundle cannot be read, is damaged, is for another architecture, or comes
+            from a newer Tare; or there is no room in the cache.
     """
     try:
         stream = file.open("rb")
@@ -90,7 +91,7 @@ async def _unpack(reader: BundleReader, manifest: Manifest, draft: Path) -> None
         if entry.kind == "hardlink":
             os.link(draft / entry.target, draft / entry.path, follow_symlinks=False)
         _write(draft / entry.path, entry, pieces := reader.content(entry))
-        # What a folder or link has no content of is read, and checked, all the same.
+        # Read the rest: folders and links have no content, but reading checks their headers.
         for _ in pieces:
             pass
         await asyncio.sleep(0)
@@ -104,7 +105,7 @@ def _write(path: Path, entry: BundleEntry, pieces: Iterator[bytes]) -> None:
         case "link":
             path.symlink_to(entry.target)
         case "file":
-            # A file that is there is never written to, and no link is followed.
+            # Never write to an existing file, and follow no link.
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             mode = 0o755 if entry.executable else 0o644
             with os.fdopen(os.open(path, flags, mode), "wb") as stream:
@@ -123,9 +124,9 @@ def _require_kernel(folder: Path, part: KernelPart, name: str) -> None:
 
 
 async def _make_image(host: Host, folder: Path, part: ToolboxPart, name: str) -> None:
-    """Make a toolbox's image from its tree, by its own tools, and compare it with the exporter's.
+    """Make a toolbox's image with the tools in its tree, and compare it with the exporter's digest.
 
-    The image has the tree's bytes again, so a bundle would be twice as large with it.
+    A bundle does not hold the image: it repeats the tree's bytes, and would double the size.
     """
     tree = folder / TREE
     if not tree.is_dir():
@@ -140,7 +141,7 @@ async def _make_image(host: Host, folder: Path, part: ToolboxPart, name: str) ->
 
 
 async def _publish(manifest: Manifest, draft: Path, cache: Path) -> None:
-    """Move all parts to their places; what was moved is removed again where one cannot be."""
+    """Move all parts to their places; if one cannot be moved, remove those that were moved."""
     made: list[Path] = []
     try:
         for kernel in manifest.kernels.values():

@@ -1,4 +1,4 @@
-"""What bundles brought into the cache: found by name, and kept for any time."""
+"""The index of parts that bundles brought into the cache: found by name, and never expired."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ _AGAIN = "import it again (`tare image import FILE`), or use the distribution's 
 
 
 class Index(BaseModel):
-    """What was imported.
+    """The imported kernels and toolboxes.
 
     Args:
-        kernels: Name to key.
-        toolboxes: Kind to key and recipe.
-        installed: The bundles of installed packages: file, size and time, as imported.
+        kernels: Maps a kernel's name to its key in the cache.
+        toolboxes: Maps a toolbox's kind to its key in the cache and its recipe.
+        installed: Maps each imported bundle of an installed package (its file) to the size and
+            time that the file had.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -29,12 +30,12 @@ class Index(BaseModel):
 
     @property
     def keys(self) -> frozenset[str]:
-        """The keys of all that was imported."""
+        """The cache keys of all imported kernels and toolboxes."""
         return frozenset(self.kernels.values()) | {key for key, _ in self.toolboxes.values()}
 
 
 def read_index(cache: Path) -> Index:
-    """Return what was imported into a cache; nothing where nothing was."""
+    """Return a cache's index; it is empty if nothing was imported, or if it cannot be read."""
     try:
         return Index.model_validate_json((cache / INDEX).read_bytes())
     except (OSError, ValidationError):

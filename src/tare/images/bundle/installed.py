@@ -1,4 +1,4 @@
-"""Bundles that installed packages bring, which are imported before the first run."""
+"""Import the bundles that come with installed packages, before the first run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tare.errors import InputError
 from tare.hosts import Host
 
 GROUP = "tare.bundles"
-"""Entry points of installed packages that bring a bundle: each names a function, which returns
+"""The group of entry points of packages that come with a bundle. Each names a function that returns
 the bundle's path."""
 
 
@@ -23,7 +23,7 @@ async def import_installed(
     Args:
         host: This computer.
         cache: The cache.
-        say: Is given each stage, in a sentence.
+        say: Called with a sentence at each stage.
 
     Raises:
         InputError: A package's bundle cannot be imported; the message names the package.
@@ -45,7 +45,7 @@ async def import_installed(
         try:
             file = Path(point.load()())
             about = file.stat()
-        # What somebody else's package does when it is loaded is not known.
+        # Loading a third-party package may raise any exception.
         except Exception as error:
             raise InputError(
                 f"the package {package} brings no bundle: {error}",

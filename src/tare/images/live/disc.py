@@ -1,8 +1,9 @@
-"""The disc: ISO 9660 that is a hard disk too, and boots by BIOS and by UEFI.
+"""Make the live disc: an ISO 9660 image that is also a hard disk, and boots by BIOS and by UEFI.
 
 Its boot record names two partitions behind the file system: one for UEFI with the signed loaders,
-and the toolbox. From a CD the firmware starts what the El Torito catalogue names (its specification
-of 1995; UEFI 2.10, 13.3.2.1), from a disk the code in the boot record or the partition of type EF.
+and the toolbox. From a CD, the firmware starts the loader that the El Torito catalogue names
+(El Torito specification, 1995; UEFI 2.10, 13.3.2.1). From a disk, it starts the code in the boot
+record (BIOS) or the loader in the partition of type EF (UEFI).
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ _EFI_SERIAL = "54415245"
 _EFI_KIND, _LINUX_KIND = "0xef", "0x83"
 
 TOOLS: Mapping[str, str] = {"xorriso": "xorriso", "mformat": "mtools", "mcopy": "mtools"}
-"""The programs that make a disc, and the packages they are in."""
+"""Maps each program that makes a disc to the package that has it."""
 
 WORDS = (
     *("console=tty0", "console=ttyS0,115200", "quiet", "panic=-1"),
     *("noirqdebug", "no_timer_check", "cryptomgr.notests"),
 )
-"""The kernel's command line; `tare help images` says why."""
+"""Words of the kernel's command line; `tare help images` gives the reasons."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,10 @@ class DiscLayout:
 
     Args:
         parts: The folder of :class:`tare.images.live.image.LiveParts`.
-        digest: Names this disc among others that a machine may have.
+        digest: Distinguishes this disc from others in a machine.
         toolbox: The toolbox's file system; None: the disc has none.
         words: Further words for the kernel's command line.
-        epoch: The time of everything on it, in seconds since 1970.
+        epoch: The time stamp of every file on the disc, in seconds since 1970.
     """
 
     parts: Path
@@ -62,14 +63,14 @@ class DiscLayout:
 
 
 def source_date(environment: Mapping[str, str]) -> int:
-    """Return the time that everything on a disc has, in seconds since 1970.
+    """Return the time stamp of every file on a disc, in seconds since 1970.
 
     Args:
-        environment: The environment's variables; ``SOURCE_DATE_EPOCH`` counts, as specified at
-            reproducible-builds.org.
+        environment: The environment's variables; ``SOURCE_DATE_EPOCH`` sets the time, as
+            specified at reproducible-builds.org.
 
     Raises:
-        InputError: It is not a number of seconds from 1980 on.
+        InputError: The variable is not a number of seconds, or is a time before 1980.
     """
     text = environment.get("SOURCE_DATE_EPOCH", str(EARLIEST))
     if not text.isascii() or not text.isdigit() or not EARLIEST <= int(text) < 1 << 32:
@@ -80,10 +81,10 @@ def source_date(environment: Mapping[str, str]) -> int:
 
 
 def require_tools() -> None:
-    """Check that the programs are there.
+    """Check that the programs of :data:`TOOLS` are installed.
 
     Raises:
-        InputError: One is missing; the hint is the command that installs it.
+        InputError: A program is missing; the hint is the command that installs it.
     """
     missing = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
     if missing:
@@ -103,7 +104,7 @@ async def make_disc(host: Host, layout: DiscLayout, work: Path, out: Path) -> No
         out: The file to write.
 
     Raises:
-        InputError: A program is missing, or says why it cannot.
+        InputError: A program is missing or fails; the message has the program's reason.
     """
     require_tools()
     env = {"SOURCE_DATE_EPOCH": str(layout.epoch), "TZ": "UTC", "LC_ALL": "C"}
@@ -112,7 +113,7 @@ async def make_disc(host: Host, layout: DiscLayout, work: Path, out: Path) -> No
     await _make_loader(host, layout, tree, loader, env)
     _set_times(tree, layout.epoch)
     await _run(host, _iso(layout, tree, loader, out), env)
-    # Some platforms take disks of whole mebibytes only.
+    # Some platforms accept only disks whose size is a multiple of 1 MiB.
     os.truncate(out, -(-out.stat().st_size // _MIB) * _MIB)
 
 
@@ -138,7 +139,7 @@ def _isolinux(layout: DiscLayout) -> str:
 def _grub(layout: DiscLayout) -> str:
     lines = (
         "set timeout=0",
-        # Whatever else the machine has: this disc, by a name that no other has.
+        # The machine may have other discs: find this one by a file that only it has.
         f"search --no-floppy --file --set=root /tare/{layout.digest[:16]}",
         f"linux /tare/vmlinuz {layout.command_line}",
         "initrd /tare/initrd.img",
@@ -150,7 +151,7 @@ def _grub(layout: DiscLayout) -> str:
 async def _make_loader(
     host: Host, layout: DiscLayout, tree: Path, loader: Path, env: Mapping[str, str]
 ) -> None:
-    """Make the partition of UEFI: shim is started, starts GRUB, and that reads its file there."""
+    """Make the UEFI partition: the firmware starts shim, shim GRUB, and GRUB reads its file."""
     loader.touch()
     os.truncate(loader, _EFI_BYTES)
     image = ("-i", str(loader))

@@ -1,7 +1,7 @@
-"""The modules of a live image, and which devices ask for them.
+"""Select the modules of a live image, and list the devices that need them.
 
-The agent loads a module when a device names itself by one of the module's aliases, as udev does; so
-the list that travels with the image holds each module's file, what it needs, and its aliases.
+The agent loads a module when a device reports one of the module's aliases, as udev does. The list
+in the image therefore holds each module's file, its dependencies and its aliases.
 """
 
 from __future__ import annotations
@@ -19,31 +19,32 @@ from tare.images.vmlinux import NotExtractable
 DRIVER_LIST = "etc/tare/drivers"
 
 ALWAYS = ("crc32c_generic", "erofs", "ext4")
-"""Loaded at boot whatever the machine has: file systems name themselves by no device."""
+"""Modules that every machine loads at boot: no device reports that it needs a file system."""
 
 NAMED = ("brd",)
-"""Loaded by the agent where it needs them."""
+"""Modules that the agent loads by name when it needs them."""
 
 REQUIRED = (
     *("e1000", "e1000e", "8139cp", "tulip", "vmxnet3", "virtio_net", "hv_netvsc", "xen_netfront"),
     *("ahci", "ata_piix", "nvme", "mptspi", "vmw_pvscsi", "virtio_blk", "virtio_scsi"),
     *("hv_storvsc", "xen_blkfront", "sd_mod", "sr_mod", "virtio_pci", "virtio_console", "hv_vmbus"),
 )
-"""What hypervisors emulate, or offer in its place: a kernel without one is refused."""
+"""Drivers of the devices that hypervisors emulate, and of their paravirtual replacements. A kernel
+that lacks one is refused."""
 
 OPTIONAL = (
     # Buses, and disks by USB.
     *("ehci_pci", "ohci_pci", "uhci_hcd", "xhci_pci", "usb_storage", "uas", "hv_utils"),
-    # Further cards that hypervisors and clouds show.
+    # Further network cards of hypervisors and clouds.
     *("8139too", "pcnet32", "ne2k_pci", "ena", "gve", "igbvf", "ixgbevf", "iavf"),
-    # Cards of real machines that need no firmware in addition to the kernel.
+    # Network cards of real machines that need no firmware in addition to the kernel.
     *("igb", "igc", "ixgbe", "i40e", "ice", "r8169", "realtek", "tg3", "broadcom", "bnxt_en"),
     *("mlx4_en", "mlx5_core", "atlantic", "forcedeth", "sky2", "alx", "atl1c"),
     # Controllers of disks, emulated and real.
     *("ata_generic", "mptsas", "sym53c8xx", "BusLogic", "mpt3sas", "megaraid_sas", "hpsa"),
     *("aacraid", "smartpqi", "sata_sil24", "sata_nv", "sata_via"),
 )
-"""What is taken where the kernel has it."""
+"""Modules that the image includes if the kernel has them."""
 
 _BUSES = re.compile(r"(pci|usb|virtio|vmbus|xen|scsi|mdio|acpi)[*:]")
 _BEFORE = re.compile(r"pre:((?: +(?!post:|pre:)\S+)*)")
@@ -54,7 +55,7 @@ class Drivers:
     """The modules of an image, in an order in which each comes after those it needs.
 
     Args:
-        modules: All of them.
+        modules: All modules of the image.
         always: Modules to load at boot, in load order.
     """
 
@@ -62,7 +63,7 @@ class Drivers:
     always: tuple[Module, ...]
 
     def entries(self) -> list[cpio.CpioEntry]:
-        """Return what the initramfs holds of them: the files, and the agent's two lists."""
+        """Return their entries in the initramfs: the files, and the agent's two lists."""
         always = "".join(f"/{_path(module)}\n" for module in self.always)
         return [
             cpio.file(MODULE_LIST, always.encode()),
@@ -76,7 +77,7 @@ def find_drivers(tree: ModuleTree, version: str) -> Drivers:
 
     Args:
         tree: All modules of the kernel.
-        version: The kernel's, for messages.
+        version: The kernel's version, for messages.
 
     Raises:
         InputError: The kernel lacks a module of :data:`REQUIRED`, or one cannot be read.
@@ -98,7 +99,7 @@ def find_drivers(tree: ModuleTree, version: str) -> Drivers:
 
 
 def driver_list(modules: Iterable[Module]) -> str:
-    """Return the agent's list: a line for each module with its file, its needs and its aliases."""
+    """Return the agent's list: for each module a line with file, dependencies and aliases."""
     held = tuple(modules)
     names = {module.name for module in held}
     lines = []

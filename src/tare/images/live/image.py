@@ -29,7 +29,7 @@ from tare.images.toolbox.toolbox import Toolbox, prepare_toolbox
 from tare.workloads.additions import NOTHING, Additions
 
 FORMAT = 1
-"""Raised whenever the same inputs are to give other bytes."""
+"""Increase it when the same inputs must give other bytes."""
 
 _UNPACK_S = 300.0
 _GZIP_LEVEL = 9
@@ -43,8 +43,9 @@ LOADERS: Mapping[str, Mapping[str, str]] = {
     "shim-signed": {"shim.efi": "usr/lib/shim/shimx64.efi.signed"},
     "grub-efi-amd64-signed": {"grub.efi": "usr/lib/grub/x86_64-efi-signed/gcdx64.efi.signed"},
 }
-"""Package to what is taken of it: the name here, and the path in the package. The first two start
-computers with a BIOS, the others those with UEFI, also where Secure Boot is on."""
+"""Maps each package to its files that the image uses: the name here, and the path in the package.
+The first two packages start computers with BIOS; the others start those with UEFI, also with Secure
+Boot."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,11 @@ class LiveParts:
 
     Args:
         folder: Holds ``vmlinuz``, ``initrd.img`` and the names of :data:`LOADERS`.
-        digest: SHA-256 (hex) of all that they were made from.
+        digest: SHA-256 (hex) of all inputs.
         kernel_version: The release that ``uname -r`` will show.
-        versions: Package to version.
-        cached: Whether they were found ready.
-        notes: What their user should know of the cache, one sentence each.
+        versions: The version of each package, by name.
+        cached: Whether they were in the cache already.
+        notes: Notes about the cache for the user, one sentence each.
     """
 
     folder: Path
@@ -69,16 +70,16 @@ class LiveParts:
 
 
 async def live_parts(host: Host, kernel: str, *, agent: Path, cache: Path) -> LiveParts:
-    """Find the parts in the cache, or make them of the distribution's packages.
+    """Find the parts in the cache, or make them from the distribution's packages.
 
     Args:
         host: The computer that builds, with Debian or Ubuntu on amd64.
         kernel: ``generic``, or the name of a package with another signed kernel.
         agent: The static agent program.
-        cache: Directory to keep things in.
+        cache: The cache folder.
 
     Raises:
-        InputError: A package cannot be had or lacks what is taken of it, or the cache cannot be
+        InputError: A package is not available or lacks a required file, or the cache cannot be
             written.
     """
     if (system := await distribution(host)).arch != "amd64":
@@ -146,7 +147,7 @@ def _make(root: Path, kept: Path, agent: Path) -> dict[str, Any]:
             *drivers.entries(),
         ]
     )
-    # Boot loaders read by the BIOS, slowly: what is compressed is there sooner.
+    # Boot loaders read through the BIOS, which is slow, so a compressed file loads sooner.
     (kept / "initrd.img").write_bytes(gzip.compress(held, _GZIP_LEVEL, mtime=0))
     return {"kernel": version}
 
@@ -180,18 +181,18 @@ async def make_live_image(
     cache: Path,
     say: Callable[[str], None],
 ) -> LiveImage:
-    """Make a live image; what is at its place is replaced once the new one is whole.
+    """Make a live image; an existing file is replaced only when the new image is complete.
 
     Args:
         host: This computer.
         out: The file to write.
         kernel: ``generic``, or the name of a package with another signed kernel.
-        toolbox: The toolbox that it holds; None: none.
-        additions: What is added to that toolbox.
+        toolbox: The kind of toolbox to include; None: none.
+        additions: Packages and files that are added to that toolbox.
         words: Further words for the kernel's command line.
         agent: The static agent program.
-        cache: Directory to keep its parts in.
-        say: Receives each stage, in a sentence.
+        cache: The cache folder, which holds the image's parts.
+        say: Called with a sentence at each stage.
 
     Raises:
         InputError: A program or a package is missing, or the file cannot be written.

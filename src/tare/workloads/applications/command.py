@@ -1,4 +1,4 @@
-"""``command``: a program of the user's own, with its packages, files and figures in its output."""
+"""``command``: the user's own program, with its packages and files, and figures in its output."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ from tare.workloads.contract import Metric, Parameters, Workload
 from tare.workloads.values import number, words
 
 KEPT_BYTES = 128 << 10
-"""What is kept of the output. The agent's message holds 1 MiB, and a byte may take 6 in JSON."""
+"""Bytes of the output that are kept. The agent's message holds 1 MiB, and JSON may need 6 bytes for
+one of them."""
 ROOMS = ("/opt", "/srv", "/usr/local")
-"""Where files may be added: what no package of the distribution brings (FHS 3.0)."""
+"""Folders to which files may be added: no package of the distribution has files in them (FHS 3.0).
+"""
 _NAME = r"^[a-z][a-z0-9.-]{0,39}$"
 _POWER = re.compile(r"-?[0-9]{1,9}(\.[0-9]{1,9})?[eE][+-]?[0-9]{1,3}")
 _TO_BOTH = 'exec "$@" 2>&1'
@@ -44,7 +46,7 @@ def _check_room(place: str) -> str:
 
 
 def _number(value: object) -> object:
-    # YAML takes `1e6` for a text: it wants `1.0e+6`.
+    # YAML reads `1e6` as a text, and only `1.0e+6` as a number.
     return float(value) if isinstance(value, str) and _POWER.fullmatch(value) else value
 
 
@@ -132,7 +134,7 @@ class CommandMetric(Parameters):
         return self
 
     def of(self, name: str) -> Metric:
-        """Return the metric with the study's name for it."""
+        """Return the metric, named ``name`` as in the study."""
         where = f"`{self.regex or self.field}`"
         summary = self.summary or f"The value at {where} in its output."
         values = self.values or ("above-zero" if self.better == "higher" else "any")
@@ -262,7 +264,7 @@ class Command(Workload[CommandParameters]):
     metrics = (TIMES[0]._replace(headline=True), TIMES[1], USER_TIME, *TIMES[2:])
 
     def metrics_for(self, parameters: CommandParameters) -> tuple[Metric, ...]:
-        """Return the study's own metrics, and those of every program."""
+        """Return the study's own metrics, and the metrics that every program has."""
         own = tuple(metric.of(name) for name, metric in parameters.metrics.items())
         if not any(metric.headline for metric in own):
             return (*own, *self.metrics)
@@ -305,10 +307,10 @@ class Command(Workload[CommandParameters]):
         """Return the study's own metrics and the times, in SI units.
 
         Raises:
-            KeyError: The agent's result lacks something.
+            KeyError: The agent's result lacks a field.
             ValueError: A time is not a finite number.
-            WorkloadFault: The output fails the study's check, or a metric is missing in it; the
-                message has its last lines.
+            WorkloadFault: The output fails the study's check, or lacks a metric; the message has
+                the output's last lines.
         """
         output = words(result, "output")
         _require_right(parameters.check, output)
@@ -328,7 +330,7 @@ def _figures(metrics: Mapping[str, CommandMetric], output: str) -> dict[str, flo
     """Return each metric's figure in the program's output.
 
     Raises:
-        WorkloadFault: One is missing, or is not a number.
+        WorkloadFault: A figure is missing, or is not a number.
     """
     by_field = any(metric.field is not None for metric in metrics.values())
     try:

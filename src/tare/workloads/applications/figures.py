@@ -1,4 +1,4 @@
-"""Numbers with units as programs print them: ``12.4 MiB/s``, ``3us``, ``1,234``, ``45 %``."""
+"""Read numbers with units as programs print them: ``12.4 MiB/s``, ``3us``, ``1,234``, ``45 %``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Unit = Literal[
 ]  # fmt: skip
 """Units that a study may name for a figure."""
 SI = ("s", "B", "B/s", "1/s", "1")
-"""The units that metrics have."""
+"""The units that a metric can have."""
 
 _BITS = 8
 _NUMBER = re.compile(
@@ -33,7 +33,7 @@ _COUNTS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
 
 
 def scale_of(unit: str) -> tuple[str, float]:
-    """Return the metric's unit for a unit that a study names, and the factor.
+    """Return the metric's unit for a unit that a study names, and the factor to convert to it.
 
     Raises:
         ValueError: The unit is unknown.
@@ -55,13 +55,13 @@ def figure(text: str, name: str, unit: str, scale: float = 1.0) -> float:
     """Return the number in a text, in the unit of its metric.
 
     Args:
-        text: The program's output: a number, with or without a unit.
-        name: Its description for messages.
+        text: A part of the program's output: a number, with or without a unit.
+        name: The number's description, for messages.
         unit: The study's unit for the figure, used if the text has none.
         scale: A further factor for a number without a unit.
 
     Raises:
-        ValueError: It is not a finite number, or has another kind of unit.
+        ValueError: The text is not a finite number, or has another kind of unit.
     """
     base, factor = scale_of(unit)
     found = _NUMBER.fullmatch(text.strip())
@@ -92,7 +92,7 @@ def figure(text: str, name: str, unit: str, scale: float = 1.0) -> float:
 
 
 def _suffix(suffix: str, base: str) -> tuple[str, float] | None:
-    """Return the unit behind a number, and its size; None where it is not known."""
+    """Return the metric's unit for a number's suffix, and the factor; None if it is unknown."""
     if base in ("1", "1/s") and (counted := _counted(suffix, base)) is not None:
         return counted
     if base == "B/s" and _known(suffix) is None:
@@ -103,7 +103,7 @@ def _suffix(suffix: str, base: str) -> tuple[str, float] | None:
 
 
 def _counted(suffix: str, base: str) -> tuple[str, float] | None:
-    """Return the size of a suffix behind a count: ``k``, ``ops/s``, ``k req/sec``."""
+    """Return unit and factor of the suffix of a count: ``k``, ``ops/s``, ``k req/sec``."""
     rate = _SECONDS.search(suffix)
     if rate is None:
         return (base, _COUNTS[suffix]) if suffix in _COUNTS else None

@@ -1,4 +1,4 @@
-"""``kernel-compile``: the Linux kernel from Debian's source, by a fixed small configuration."""
+"""``kernel-compile``: compile Linux from Debian's source with a fixed small configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tare.workloads.values import per_second
 SOURCE = "/usr/src/linux"
 BUILD = "/tmp/tare-linux"
 MIB = 1 << 20
-# Else the result would hold the time, and who built it where.
+# Otherwise the compiled kernel would contain the time, the user and the host of the build.
 _ALWAYS_THE_SAME = {
     "KBUILD_BUILD_TIMESTAMP": "1970-01-01",
     "KBUILD_BUILD_USER": "tare",
@@ -29,7 +29,7 @@ _PREPARE_S = 25.0
 Target = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./+-]*$", max_length=200)
 ]
-"""A target of a makefile: no option, and no variable."""
+"""A target of a makefile; options and variables are not allowed."""
 
 
 class KernelCompileParameters(Parameters):
@@ -109,7 +109,7 @@ class KernelCompile(Workload[KernelCompileParameters]):
         """Return the metrics, in seconds and bytes.
 
         Raises:
-            KeyError: Something is missing.
+            KeyError: A value is missing.
             ValueError: A value is not a finite number, or no time passed.
         """
         return {"rate": per_second(1.0, result, "wall_s"), **times_of(result)}

@@ -1,8 +1,8 @@
-"""Figures in a program's output, found by a regular expression or by a field of its JSON.
+"""Find figures in a program's output, by a regular expression or by a field of its JSON.
 
-A program may print anything. Therefore regular expressions are Rust's (through polars), whose time
-is proportional to the length of the text, and they match line by line. Only the last
-`MOST_CHARACTERS` are searched.
+A program may print anything. Tare therefore uses Rust's regular expressions (through polars), whose
+time is proportional to the length of the text, and matches line by line. Only the last
+`MOST_CHARACTERS` characters are searched.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class PathStep:
     """One step of a path into a JSON document.
 
     Args:
-        key: A key, or None.
-        index: An index of a list, from 0; None where it is a key.
-        quoted: Whether the key is meant as it is, with all its dots.
+        key: A key of an object; None if the step is an index.
+        index: An index of a list, from 0; None if the step is a key.
+        quoted: Whether the key is taken literally, including its dots.
     """
 
     key: str | None = None
@@ -45,11 +45,11 @@ def require_pattern(pattern: str, *, groups: int | None = None) -> None:
     """Check that a regular expression can be used.
 
     Args:
-        pattern: In Rust's syntax: https://docs.rs/regex/latest/regex/#syntax
+        pattern: The expression, in Rust's syntax: https://docs.rs/regex/latest/regex/#syntax
         groups: The required number of capturing groups; None for any.
 
     Raises:
-        ValueError: It cannot, and why.
+        ValueError: It cannot be used; the message gives the reason.
     """
     import polars
     from polars.exceptions import PolarsError
@@ -67,7 +67,7 @@ def require_pattern(pattern: str, *, groups: int | None = None) -> None:
 
 
 def text_by_pattern(text: str, pattern: str) -> str:
-    """Return what is in the parentheses of ``pattern``, from the last line that matches.
+    """Return the text that the parentheses of ``pattern`` match in the last matching line.
 
     Raises:
         KeyError: No line matches.
@@ -149,21 +149,21 @@ def _no_path(path: str, at: int) -> ValueError:
 
 
 def require_field(path: str) -> None:
-    """Check that a field's path can be used; raises ValueError, as :func:`steps_of`."""
+    """Check that a field's path can be used; raise ValueError as :func:`steps_of` does."""
     steps_of(path)
 
 
 def text_by_field(document: Any, path: str) -> str:
-    """Return the number at ``path`` in a JSON document as text, with its unit where it has one.
+    """Return the number at ``path`` in a JSON document as text, with its unit if it has one.
 
     Args:
-        document: What `json_of` returned.
-        path: As :func:`steps_of` reads it. Keys without quotes are taken together where the
-            document has no key of the first alone: ``percentile.99.000000``.
+        document: The document that `json_of` returned.
+        path: A path as :func:`steps_of` reads it. If the document lacks a key without quotes, the
+            key is joined with the next ones by dots: ``percentile.99.000000``.
 
     Raises:
         KeyError: There is no such field.
-        ValueError: It is neither a number nor a text.
+        ValueError: The field is neither a number nor a text.
     """
     value, steps = document, list(steps_of(path))
     while steps:
@@ -178,7 +178,10 @@ def text_by_field(document: Any, path: str) -> str:
 
 
 def _follow(value: Any, steps: Sequence[PathStep], path: str) -> tuple[Any, int]:
-    """Return what one step, or several keys that are one, lead to, and how many those are."""
+    """Return the value one step into ``value``, and the number of steps that were used.
+
+    More than one step is used if several keys, joined by dots, are one key of the document.
+    """
     first = steps[0]
     if first.index is not None:
         if isinstance(value, list) and first.index < len(value):
@@ -213,12 +216,12 @@ def json_of(text: str) -> Any:
 
 
 def last_lines(text: str) -> str:
-    """Return the last lines a program printed, in one line, to go behind a sentence."""
+    """Return the last lines a program printed, joined in one line, to be appended to a message."""
     lines = [line.strip() for line in _lines(text[-4096:]) if line.strip()]
     return f"; the last lines of the output: {' / '.join(lines[-LINES_QUOTED:])}" if lines else ""
 
 
 def _lines(text: str) -> list[str]:
-    # JSON can bring halves of characters, which are none.
+    # The agent's JSON may contain single surrogates, which UTF-8 cannot encode.
     whole = text[-MOST_CHARACTERS:].encode("utf-8", "replace").decode()
     return whole.splitlines()

@@ -35,8 +35,8 @@ def times_of(result: Mapping[str, Any]) -> dict[str, float]:
     """Return the values of `TIMES` from the agent's result, in seconds and bytes.
 
     Raises:
-        KeyError: One is missing.
-        ValueError: One is not a finite number.
+        KeyError: A value is missing.
+        ValueError: A value is not a finite number.
     """
     return numbers(
         result,
@@ -95,11 +95,11 @@ class ProgramParameters(Parameters):
 
 
 def writes(path: str, sha256: str | None) -> dict[str, Any]:
-    """Return what of a request has a file removed before each run, and verified after it.
+    """Return the fields of a request that remove a file before each run and verify it after.
 
     Args:
-        path: The file, in the machine.
-        sha256: What its SHA-256 (hex) must be; None: it must be there.
+        path: The file's path in the machine.
+        sha256: The required SHA-256 (hex) of the file; None: it need only exist.
     """
     check = {"path": path} if not sha256 else {"path": path, "sha256": sha256}
     return {"checks": [check], "clean": [path]}
@@ -146,7 +146,7 @@ class Program(Workload[ProgramParameters]):
         """Return the metrics, in seconds and bytes.
 
         Raises:
-            KeyError: Something is missing.
+            KeyError: A value is missing.
             ValueError: A value is not a finite number, or no time passed.
         """
         return {"rate": per_second(1.0, result, "wall_s"), **times_of(result)}

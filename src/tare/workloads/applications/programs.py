@@ -1,7 +1,8 @@
-"""Applications: real programs of the toolbox on inputs that Tare made, each output verified.
+"""Applications: real programs of the toolbox, with inputs that Tare generates and verified outputs.
 
-They are the applications of hwang2013 (table II): what people run, rather than what stresses one
-part. What a program writes is compared with what the same program wrote when the toolbox was built.
+They are the applications of hwang2013 (table II): programs that people use, not programs that
+stress one part of a computer. Each output is compared with the output that the same program wrote
+when the toolbox was built.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from tare.workloads.values import per_second, shortened
 INPUTS = "/usr/share/tare/inputs"
 MIB = 1 << 20
 SAME_EVERYWHERE = {"GLIBC_TUNABLES": "glibc.cpu.hwcaps=-FMA,-FMA4"}
-"""Keeps the C library's mathematics from fused multiply-add, which rounds once less.
+"""Stops the C library's mathematics from using fused multiply-add, which rounds once less.
 
-A processor that lacks it (as emulated ones may) would otherwise give other last bits, and a
-checksum could not distinguish a wrong result from another rounding. Source: "Hardware Capability
-Tunables", the GNU C Library manual.
+Processors without it (such as some emulated ones) would otherwise give different last bits. A
+checksum could then not distinguish a wrong result from another rounding. Source: "Hardware
+Capability Tunables", the GNU C Library manual.
 """
 
 
@@ -74,8 +75,8 @@ def request_of(
     Args:
         name: The name under which the toolbox knows the output's checksum.
         parameters: Runs and timeout.
-        prepare: Run once, unmeasured.
-        step: What is measured.
+        prepare: Programs that run once before, unmeasured.
+        step: The measured program.
         output: The file whose checksum is verified.
         clean: Files that are removed before each run.
     """
@@ -96,7 +97,7 @@ def require_verified(result: Mapping[str, Any]) -> None:
         result: The agent's result; its ``checks`` list for each file whether it was verified.
 
     Raises:
-        KeyError: It lacks the checks.
+        KeyError: The result lacks the checks.
         ValueError: The toolbox has no known checksum, or nothing was checked.
     """
     checks = result["checks"]
@@ -116,15 +117,15 @@ class Application(Workload[ApplicationParameters]):
 
     Args:
         name: Its name in studies and reports.
-        summary: What it does, in one sentence.
+        summary: Its purpose, in one sentence.
         step: The program.
         output: The file it writes, which is verified.
-        amount: How much one run does, in the unit of ``rate`` times a second.
+        amount: The work of one run, in the unit of ``rate`` multiplied by seconds.
         unit: The unit of ``rate``.
-        meaning: What ``rate`` counts, for its summary.
-        run_s: About how long one run takes on a small computer; only for the plan.
-        memory: Least memory of a machine that runs it, in bytes.
-        prepare: What is run once before, unmeasured.
+        meaning: The things that ``rate`` counts, for its summary.
+        run_s: The approximate seconds of one run on a small computer; only for the plan.
+        memory: The minimum memory of a machine that runs it, in bytes.
+        prepare: Programs that run once before, unmeasured.
     """
 
     name: str
@@ -164,10 +165,10 @@ class Application(Workload[ApplicationParameters]):
     def observe(
         self, parameters: ApplicationParameters, result: Mapping[str, Any]
     ) -> dict[str, float]:
-        """Return the metrics; a wrong output never gets here (the agent fails it).
+        """Return the metrics; with a wrong output, the agent reports a failure instead of a result.
 
         Raises:
-            KeyError: Something is missing.
+            KeyError: A value is missing.
             ValueError: The output was not verified, a value is not a finite number, or no time
                 passed.
         """
@@ -232,7 +233,7 @@ PROGRAMS: tuple[Application, ...] = (
     Application(
         "tidy",
         "HTML Tidy repairs a page of 6000 ill-formed list items.",
-        # 1 stands for warnings, which the page is full of.
+        # Exit code 1 means warnings, and the page causes many.
         ProgramStep(
             ("tidy", "-quiet", "--show-warnings", "no", "-indent", "-wrap", "80"),
             stdin=f"{INPUTS}/page.html",
@@ -260,7 +261,7 @@ PROGRAMS: tuple[Application, ...] = (
     Application(
         "povray",
         "POV-Ray renders 120 mirrors and glass balls with soft shadows at 320×240 pixels.",
-        # It writes the date into the file, in a comment outside the picture.
+        # POV-Ray writes the date into the file, in a comment; `grep` removes it.
         ProgramStep(
             (
                 *("sh", "-c", 'povray "$@" | grep -av "^# "', "povray"),
@@ -275,4 +276,4 @@ PROGRAMS: tuple[Application, ...] = (
         run_s=1.5,
     ),
 )
-"""Those whose work is fixed, so that a rate follows from their time."""
+"""The applications with a fixed amount of work, whose rate is calculated from their time."""

@@ -1,4 +1,4 @@
-"""Applications that measure themselves: what they print is their rate."""
+"""Applications that measure themselves and print their own rate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tare.workloads.contract import Metric, Workload
 from tare.workloads.values import finite, words
 
 NUMBER = r"[0-9]{1,20}(?:\.[0-9]{1,20})?(?:E-?[0-9]{1,2})?"
-"""A number as C and Java print it, of a size that any rate may have."""
+"""The pattern of a number as C and Java print it, with a limited number of digits."""
 
 _AES = ("-K", "00112233445566778899aabbccddeeff", "-iv", "0f0e0d0c0b0a09080706050403020100")
 
@@ -65,7 +65,7 @@ class OpensslAes(Workload[TimedParameters]):
     def request(self, parameters: TimedParameters) -> dict[str, Any]:
         """Return the agent's parameters: paths, counts, seconds."""
         output = "/tmp/tare-text.aes"
-        # That the cipher is right is proven on a file, once.
+        # Verify the cipher once, by encrypting a file.
         encrypt = ("openssl", "enc", "-aes-128-cbc", *_AES, "-in", f"{INPUTS}/text.txt")
         seconds = str(max(1, round(parameters.duration)))
         speed = ("openssl", "speed", "-elapsed", "-seconds", seconds, "-bytes", "16384")
@@ -83,14 +83,14 @@ class OpensslAes(Workload[TimedParameters]):
         return parameters.runs * (max(1.0, parameters.duration) + 0.2)
 
     def clocked_s(self, parameters: TimedParameters) -> float:
-        """Return the seconds that the clock ends."""
+        """Return the seconds that the duration fixes, however slow the machine is."""
         return parameters.runs * max(1.0, parameters.duration)
 
     def observe(self, parameters: TimedParameters, result: Mapping[str, Any]) -> dict[str, float]:
         """Return the metrics; OpenSSL prints thousands of bytes per second.
 
         Raises:
-            KeyError: Its table is missing.
+            KeyError: The output lacks OpenSSL's table.
             ValueError: The cipher's output was not verified, or a value is not a finite number.
         """
         require_verified(result)
@@ -143,7 +143,7 @@ class Scimark(Workload[TimedParameters]):
         """Return the agent's parameters: paths, counts, seconds."""
         argv = ("java", "-Xmx64m", "-cp", f"{INPUTS}/scimark.jar", "jnt.scimark2.commandline")
         output = "/tmp/tare-scimark.jar"
-        # It does not print its results, so only the program itself is verified.
+        # SciMark does not print its results, so only the program itself is verified.
         return request_of(
             self.name,
             parameters,
@@ -154,7 +154,7 @@ class Scimark(Workload[TimedParameters]):
         )
 
     def expected_s(self, parameters: TimedParameters) -> float:
-        """Estimate the seconds of one cell: each kernel doubles its work until it is enough."""
+        """Estimate the seconds of one cell: each kernel doubles its work until it takes long."""
         return parameters.runs * (12 * parameters.duration + 1)
 
     def observe(self, parameters: TimedParameters, result: Mapping[str, Any]) -> dict[str, float]:

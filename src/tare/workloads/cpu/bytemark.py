@@ -27,10 +27,10 @@ REFERENCE_RATES: Mapping[str, float] = {
     "neural-net": 300,
     "lu": 8000,
 }
-"""Iterations per second for which an index is 1: Tare's own unit, and no machine's result.
+"""Iterations per second at which an index is 1: Tare's own unit, not the result of a machine.
 
-Round numbers near what one thread of a server CPU of 2023 reaches. They must never change: an
-index could no longer be compared with one of an earlier version.
+They are round numbers near the rates of one thread of a server CPU of 2023. They must never change:
+an index could no longer be compared with one of an earlier version.
 """
 
 INDICES: Mapping[str, tuple[str, ...]] = {
@@ -104,11 +104,11 @@ class Kernel(Workload[KernelParameters]):
         return parameters.duration + PREPARATION_S
 
     def clocked_s(self, parameters: KernelParameters) -> float:
-        """Return the seconds that the clock ends."""
+        """Return the seconds that the duration fixes, however slow the machine is."""
         return parameters.duration
 
     def observe(self, parameters: KernelParameters, result: Mapping[str, Any]) -> dict[str, float]:
-        """Return the rate of iterations; a wrong result never gets here (the agent fails it)."""
+        """Return the rate of iterations; on a wrong result, the agent reports a failure instead."""
         return numbers(result, {"rate": "iterations_per_s"})
 
 
@@ -164,7 +164,7 @@ KERNELS: tuple[Kernel, ...] = (
         "solves the equations once",
     ),
 )
-"""The ten, in the order in which `Bytemark` runs them."""
+"""The ten kernels, in the order in which `Bytemark` runs them."""
 
 
 class Bytemark(Workload[BytemarkParameters]):
@@ -211,13 +211,13 @@ class Bytemark(Workload[BytemarkParameters]):
         return (parameters.duration + PREPARATION_S) * len(KERNELS)
 
     def clocked_s(self, parameters: BytemarkParameters) -> float:
-        """Return the seconds that the clock ends."""
+        """Return the seconds that the duration fixes, however slow the machine is."""
         return parameters.duration * len(KERNELS)
 
     def observe(
         self, parameters: BytemarkParameters, result: Mapping[str, Any]
     ) -> dict[str, float]:
-        """Return each kernel's rate, per second, and the indices.
+        """Return each kernel's rate, in iterations per second, and the indices.
 
         Raises:
             KeyError: A kernel is missing.
@@ -232,8 +232,8 @@ class Bytemark(Workload[BytemarkParameters]):
 def indices(rates: Mapping[str, float]) -> dict[str, float]:
     """Return the indices: geometric means of rates relative to `REFERENCE_RATES`.
 
-    A geometric mean, because only of that the ratio of two machines does not depend on the
-    reference (Fleming & Wallace, CACM 29, 1986).
+    They are geometric means, because only with these the ratio of two machines does not depend on
+    the reference (Fleming & Wallace, CACM 29, 1986).
 
     Args:
         rates: Iterations per second by kernel, all ten.

@@ -1,4 +1,4 @@
-"""``exits``: what an operation costs that leaves a virtual machine for its hypervisor."""
+"""``exits``: the cost of operations that leave a virtual machine for its hypervisor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPERATIONS = {
     "ipis": "interrupt of another vCPU, by membarrier(2)",
     "sleeps": "sleep of 2 ms, at which an idle vCPU halts",
 }
-"""The agent's name of each operation, with what it is."""
+"""Maps the agent's name of each operation to its description."""
 
 
 class ExitsParameters(Parameters):
@@ -114,11 +114,11 @@ class Exits(Workload[ExitsParameters]):
         return {name: count for name, count in counts_of(parameters).items() if count}
 
     def needs_for(self, parameters: ExitsParameters) -> frozenset[Need]:
-        """Return what the machine needs: registers are read through a module of its kernel."""
+        """Return the machine's needs: reads of registers need a module of its kernel."""
         return frozenset({"msr"}) if parameters.msr_reads else frozenset()
 
     def vcpus_for(self, parameters: ExitsParameters) -> int:
-        """Return the least vCPUs: an interrupt goes from one to another."""
+        """Return the minimum number of vCPUs: 2 for interrupts from one vCPU to another."""
         return 2 if parameters.ipis else 1
 
     def expected_s(self, parameters: ExitsParameters) -> float:
@@ -131,7 +131,7 @@ class Exits(Workload[ExitsParameters]):
         """Return the mean time of each operation, in seconds.
 
         Raises:
-            ValueError: The machine lacks an operation, or executed another number.
+            ValueError: The machine cannot execute an operation, or executed another number of it.
         """
         values = {}
         for metric, name in zip(self.metrics, OPERATIONS, strict=True):

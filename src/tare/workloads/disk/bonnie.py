@@ -1,4 +1,4 @@
-"""``bonnie``: the real Bonnie++ on the machine's own disk; its CSV, in SI units."""
+"""``bonnie``: run the real Bonnie++ on the machine's own disk, and convert its CSV to SI units."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tare.workloads.values import words
 KIB = 1024.0
 _PERCENT = 100.0
 FORMAT = "1.98"
-"""The CSV's version that Bonnie++ 2.00 writes; its fields are in this order (bon_csv2html(1))."""
+"""The version of the CSV that Bonnie++ 2.00 writes; bon_csv2html(1) lists its fields in order."""
 TOO_QUICK = re.compile(r"\++")
-"""What Bonnie++ writes for a phase of less than half a second, which it does not rate."""
+"""The text that Bonnie++ writes for a phase of less than half a second, which it does not rate."""
 
 _RATES: Mapping[str, tuple[str, str]] = {
     "put-char": ("B/s", "Bytes written per second, one by one"),
@@ -57,7 +57,7 @@ INSTEAD_OF_DIRECT = (
 
 
 def _phase_metrics(*phases: str) -> frozenset[str]:
-    """Return the metrics of phases: rate, share of a CPU and longest operation."""
+    """Return the names of the phases' metrics: rate, share of a CPU and longest operation."""
     return frozenset(f"{phase}{which}" for phase in phases for which in ("", "-cpu", "-latency"))
 
 
@@ -161,7 +161,7 @@ class Bonnie(Workload[BonnieParameters]):
     def request(self, parameters: BonnieParameters) -> dict[str, Any]:
         """Return the agent's parameters: Bonnie++'s command line (bonnie++(8))."""
         argv = ["bonnie++", "-q", "-d", FOLDER, "-u", "0:0", "-m", "tare"]
-        # It refuses files of less than twice the memory, unless `-r` states a smaller memory.
+        # Bonnie++ refuses files of less than twice the memory, unless `-r` gives a smaller memory.
         mebibytes = parameters.size // _MIB
         argv += ["-s", f"{mebibytes}", "-r", f"{max(1, mebibytes // 2)}"]
         argv += ["-n", f"{parameters.files}:1024:0:1" if parameters.files else "0"]
@@ -188,14 +188,14 @@ class Bonnie(Workload[BonnieParameters]):
         return min(parameters.char_size, parameters.size)
 
     def disk_claim(self, parameters: BonnieParameters, result: Mapping[str, Any]) -> DiskClaim:
-        """Return what the phases in blocks that are rated moved: the file, once each.
+        """Return the bytes that the rated phases in blocks moved: the whole file in each phase.
 
-        Through the page cache it is half of that: of a file of twice the memory, which Bonnie++
-        holds to be enough, no pass can find more than half in the cache.
+        Through the page cache, the claim is half of that. Bonnie++ requires a file of twice the
+        memory, and of such a file a pass can find at most half in the cache.
 
         Raises:
-            KeyError: Something is missing.
-            ValueError: What Bonnie++ wrote is not its CSV.
+            KeyError: A value is missing.
+            ValueError: Bonnie++'s output has no valid CSV.
         """
         if parameters.cached:
             return NO_CLAIM
@@ -209,23 +209,23 @@ class Bonnie(Workload[BonnieParameters]):
         return DiskClaim(read, written, instead, FROM_READS, FROM_WRITES)
 
     def observe(self, parameters: BonnieParameters, result: Mapping[str, Any]) -> dict[str, float]:
-        """Return what each phase reached; phases too quick for Bonnie++ to rate are left out.
+        """Return the metrics of each phase; phases too quick for Bonnie++ to rate are left out.
 
         Raises:
-            KeyError: Something is missing.
-            ValueError: What Bonnie++ wrote is not its CSV, or a value is not a finite number.
+            KeyError: A value is missing.
+            ValueError: Bonnie++'s output has no valid CSV, or a value is not a finite number.
         """
         return bonnie_values(words(result, "output")) | disk_values(result)
 
 
 def bonnie_values(output: str) -> dict[str, float]:
-    """Return the metrics in what Bonnie++ wrote.
+    """Return the metrics in Bonnie++'s output.
 
     Args:
-        output: Its standard output, in which the CSV is the line that begins with the format.
+        output: Its standard output; the CSV is the last line that begins with `FORMAT`.
 
     Raises:
-        ValueError: There is no such line, or it is not as Bonnie++ 2.00 writes it.
+        ValueError: There is no such line, or it differs from the CSV of Bonnie++ 2.00.
     """
     rows = [row for line in output.splitlines() if (row := line.split(","))[0] == FORMAT]
     if not rows:
@@ -238,7 +238,7 @@ def bonnie_values(output: str) -> dict[str, float]:
         for index, (name, (unit, _)) in enumerate(phases.items()):
             rate, cpu = row[first + 2 * index], row[first + 2 * index + 1]
             if (value := _number(rate)) is not None:
-                # Bonnie++ says kibibytes per second.
+                # Bonnie++ reports kibibytes per second.
                 found[name] = value * (KIB if unit == "B/s" else 1.0)
                 if (share := _number(cpu)) is not None:
                     found[f"{name}-cpu"] = share / _PERCENT

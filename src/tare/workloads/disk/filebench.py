@@ -23,9 +23,9 @@ Work = Literal[
 ]
 PERSONALITIES = ("fileserver", "varmail", "webserver")
 OF_PERSONALITIES = ("files", "file_size", "width", "preallocated")
-"""The parameters that say nothing of a microbenchmark's files."""
+"""The parameters that do not apply to a microbenchmark's files."""
 SYNCED = ("varmail",)
-"""The personalities that bring what they write to the disk."""
+"""The personalities that sync their writes to the disk."""
 OPERATIONS: Mapping[str, str] = {
     "create": "creates a file",
     "open": "opens a file that exists",
@@ -38,7 +38,7 @@ OPERATIONS: Mapping[str, str] = {
     "stat": "asks for a file's attributes",
 }
 BLOCK = 4096
-"""What direct I/O needs of lengths on every disk there is."""
+"""Bytes: lengths that are multiples of it are valid for direct I/O on every disk."""
 PREPARATION_S = 2.0
 """Seconds to make the files, on a disk that writes 100 MB/s or more, when they are small."""
 _WRITES_PER_S = 100e6
@@ -138,7 +138,7 @@ class FilebenchParameters(Parameters):
 
     @property
     def past_cache(self) -> bool:
-        """Whether it goes past the page cache."""
+        """Whether its I/O bypasses the page cache."""
         if self.direct is not None or self.work in PERSONALITIES or self.cached:
             return bool(self.direct)
         return (self.io_size or 0) % BLOCK == 0
@@ -237,17 +237,17 @@ class Filebench(Workload[FilebenchParameters]):
         return parameters.duration + PREPARATION_S + made / _WRITES_PER_S
 
     def clocked_s(self, parameters: FilebenchParameters) -> float:
-        """Return the seconds that the clock ends."""
+        """Return the seconds that the duration fixes, however slow the machine is."""
         return parameters.duration
 
     def disk_claim(self, parameters: FilebenchParameters, result: Mapping[str, Any]) -> DiskClaim:
-        """Return what microbenchmarks moved, and what varmail wrote, which it syncs.
+        """Return the bytes that a microbenchmark moved, or that varmail wrote and synced.
 
-        The other personalities sync nothing, as in filebench itself: what they write may rightly
-        stay in the page cache until its file is deleted, and what they read may come from there.
+        The other personalities sync nothing, as in filebench itself. Their writes may correctly
+        stay in the page cache until the file is deleted, and their reads may come from there.
 
         Raises:
-            KeyError: Something is missing.
+            KeyError: A value is missing.
             ValueError: A value is not a finite number.
         """
         seconds = number(result, "seconds")
@@ -262,10 +262,10 @@ class Filebench(Workload[FilebenchParameters]):
     def observe(
         self, parameters: FilebenchParameters, result: Mapping[str, Any]
     ) -> dict[str, float]:
-        """Return rates and times; of the kinds of operations, those that there were.
+        """Return rates and times; kinds of operations that did not occur are left out.
 
         Raises:
-            KeyError: Something is missing.
+            KeyError: A value is missing.
             ValueError: A value is not a finite number.
         """
         values = numbers(

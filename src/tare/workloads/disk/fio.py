@@ -1,4 +1,4 @@
-"""``fio``: the real fio on the machine's own disk; its own numbers, unchanged."""
+"""``fio``: run the real fio on the machine's own disk, and record the numbers that it reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tare.workloads.disk.metrics import DISK_METRICS, disk_values
 from tare.workloads.values import finite, mapping, number, shortened
 
 FOLDER = "/scratch/tare-files"
-"""Where programs of the toolbox find the folder that the agent makes for them."""
+"""The path, for programs of the toolbox, of the folder that the agent makes for them."""
 MODES: Mapping[str, str] = {
     "sequential-read": "read",
     "sequential-write": "write",
@@ -29,7 +29,8 @@ _LATENCIES: Mapping[str, tuple[tuple[str, ...], str, Literal["typical", "tail", 
     "p999": (("percentile", "99.900000"), "99.9th percentile", "tail"),
     "maximum": (("max",), "maximum", "maximum"),
 }
-"""Where each is under fio's ``clat_ns``; names of percentiles hold a dot, so keys stand apart."""
+"""The keys of each latency under fio's ``clat_ns``, its words for a summary, and the metric's kind.
+The names of percentiles contain a dot, so the keys are separate texts."""
 TIMEOUT_FACTOR = 20.0
 PREPARATION_S = 2.0
 _WRITES_PER_S = 100e6
@@ -93,7 +94,7 @@ class FioParameters(Parameters):
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of each job's file: whole I/Os only."""
+        """The size of each job's file in bytes, a multiple of the I/O size."""
         return self.total // self.jobs // self.io_size * self.io_size
 
 
@@ -157,14 +158,14 @@ class Fio(Workload[FioParameters]):
         return parameters.duration + PREPARATION_S + parameters.total / _WRITES_PER_S
 
     def clocked_s(self, parameters: FioParameters) -> float:
-        """Return the seconds that the clock ends."""
+        """Return the seconds that the duration fixes, however slow the machine is."""
         return parameters.duration
 
     def disk_claim(self, parameters: FioParameters, result: Mapping[str, Any]) -> DiskClaim:
-        """Return the bytes that fio reports; none if the page cache is measured on purpose.
+        """Return the bytes that fio reports; no claim if the page cache is measured on purpose.
 
         Raises:
-            KeyError: Something is missing.
+            KeyError: A value is missing.
             ValueError: A value is not a finite number.
         """
         if parameters.cached:
@@ -174,17 +175,17 @@ class Fio(Workload[FioParameters]):
         return DiskClaim(read, written, "remove `direct: false`, or declare it with `cached: true`")
 
     def observe(self, parameters: FioParameters, result: Mapping[str, Any]) -> dict[str, float]:
-        """Return fio's own numbers in SI units; what it did not do is left out.
+        """Return fio's own numbers in SI units; operations that it did not do are left out.
 
         Raises:
-            KeyError: Something is missing.
-            ValueError: fio says that there was an error; or a value is not a finite number.
+            KeyError: A value is missing.
+            ValueError: fio reports an error, or a value is not a finite number.
         """
         return fio_values(mapping(result, "fio")) | disk_values(result)
 
 
 def command(asked: FioParameters) -> list[str]:
-    """Return fio's command line (fio 3, HOWTO)."""
+    """Return fio's command line (source: the HOWTO of fio 3)."""
     engine = asked.engine
     if engine == "auto":
         engine = "psync" if asked.depth == 1 else "libaio"
@@ -200,9 +201,9 @@ def command(asked: FioParameters) -> list[str]:
         "direct": int(asked.direct),
         "fsync": asked.fsync,
         "runtime": f"{max(1, round(asked.duration * 1000))}ms",
-        # Writes find blocks that exist, as reads do.
+        # Writes use blocks that exist already, as reads do.
         "overwrite": 1,
-        # The same offsets in every arm.
+        # Use the same random offsets in every arm.
         "randrepeat": 1,
         "allrandrepeat": 1,
         "percentile_list": "50:90:99:99.9:99.99",
@@ -213,7 +214,7 @@ def command(asked: FioParameters) -> list[str]:
     if asked.mode == "random-mixed":
         flags.append("--rwmixread=70")
     if not asked.direct and asked.mode not in ("sequential-read", "random-read"):
-        # Else the page cache alone would have been written to.
+        # Otherwise fio may end before the writes leave the page cache.
         flags.append("--end_fsync=1")
     return ["fio", *(f"--{name}={value}" for name, value in given.items()), *flags]
 
@@ -222,11 +223,11 @@ def fio_values(report: Mapping[str, Any]) -> dict[str, float]:
     """Return the metrics in fio's JSON report.
 
     Args:
-        report: What ``--output-format=json+`` with ``--group_reporting`` wrote.
+        report: The report that ``--output-format=json+`` with ``--group_reporting`` wrote.
 
     Raises:
-        KeyError: Something is missing.
-        ValueError: fio says that there was an error; or a number is none.
+        KeyError: A value is missing.
+        ValueError: fio reports an error or no work, or a value is not a finite number.
     """
     jobs = report["jobs"]
     if not isinstance(jobs, list) or not jobs or not isinstance(jobs[0], Mapping):

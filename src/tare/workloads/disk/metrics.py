@@ -36,10 +36,10 @@ def disk_values(result: Mapping[str, Any]) -> dict[str, float]:
     """Return the disk's metrics from an agent's result.
 
     Args:
-        result: The agent's answer; its ``disk`` is null where there is no device to watch.
+        result: The agent's answer; its ``disk`` is null if there is no device to observe.
 
     Raises:
-        KeyError: There is a disk, but something of it is missing.
+        KeyError: There is a disk, but one of its values is missing.
         ValueError: A value is not a finite number.
     """
     if not result.get("disk"):
