@@ -1,1 +1,1 @@
-"""Guests that libvirt runs: domains of Tare's own, made by its API and removed."""
+"""Guests that libvirt runs: domains that Tare creates and removes through libvirt's API."""

@@ -30,30 +30,30 @@ _OFF = 5
 
 
 def load() -> Any:
-    """Return libvirt's module.
+    """Load and return libvirt's module.
 
     Raises:
-        InputError: It is not installed.
+        InputError: The module is not installed.
     """
     try:
         module = importlib.import_module("libvirt")
     except ImportError as error:
         raise InputError(f"libvirt's Python library is not there: {error}", INSTALL) from None
-    # A failure raises an exception; the library would write it to the terminal as well.
+    # A failure raises an exception. Without this handler the library would also print it.
     module.registerErrorHandler(_say_nothing, None)
     return module
 
 
 def _say_nothing(*_: Any) -> None:
-    """Leave an error to its exception."""
+    """Ignore an error, because its exception reports it."""
 
 
 class Connection:
     """A connection to libvirt.
 
     Args:
-        uri: Which, as it is called on this computer.
-        name: What messages call it.
+        uri: The connection's URI, as used on this computer.
+        name: The connection's name in messages.
     """
 
     def __init__(self, uri: str, name: str) -> None:
@@ -77,7 +77,7 @@ class Connection:
             ) from None
 
     async def close(self) -> None:
-        """Let go of the connection; nothing happens if there is none."""
+        """Close the connection, if it is open."""
         if self._open is not None:
             opened, self._open = self._open, None
             await asyncio.to_thread(opened.close)
@@ -89,10 +89,10 @@ class Connection:
         return {"libvirt": _dotted(own), "qemu": _dotted(qemu)}
 
     async def capabilities(self, machine: str, kind: str) -> str:
-        """Return what domains of a type can be here, as XML.
+        """Return the capabilities of domains of a type here, as XML.
 
         Raises:
-            MachineFault: There are none of that type.
+            MachineFault: No domains of that type can run here.
         """
         return str(
             await self._call(self._open.getDomainCapabilities, None, "x86_64", machine, kind, 0)
@@ -103,16 +103,16 @@ class Connection:
         return cpus_in(str(await self._call(self._open.getCapabilities)))
 
     async def define(self, xml: str) -> None:
-        """Define a domain; raises MachineFault with libvirt's words."""
+        """Define a domain; raises MachineFault with libvirt's message."""
         await self._call(self._open.defineXML, xml)
 
     async def start_paused(self, uuid: str) -> None:
-        """Start a domain whose vCPUs wait."""
+        """Start a domain with its vCPUs paused."""
         domain = await self._domain(uuid)
         await self._call(domain.createWithFlags, self._library.VIR_DOMAIN_START_PAUSED)
 
     async def resume(self, uuid: str) -> None:
-        """Let a domain's vCPUs run."""
+        """Let a paused domain's vCPUs run."""
         await self._call((await self._domain(uuid)).resume)
 
     async def live_xml(self, uuid: str) -> str:
@@ -120,16 +120,16 @@ class Connection:
         return str(await self._call((await self._domain(uuid)).XMLDesc, 0))
 
     async def scheduling(self, uuid: str) -> dict[str, int]:
-        """Return how the host's control groups schedule a domain, in libvirt's names."""
+        """Return a domain's CPU settings in the host's control groups, by libvirt's names."""
         return dict(await self._call((await self._domain(uuid)).schedulerParameters))
 
     async def look(self, uuid: str) -> DomainReport:
-        """Return what libvirt reports of a domain now; raises Missing if there is none."""
+        """Return libvirt's present report on a domain; raises NoSuchDomain if there is none."""
         domain = await self._domain(uuid)
         return await self._call(look_at, self._library, self._open, domain)
 
     async def is_held(self, uuid: str) -> bool:
-        """Return whether a domain is kept from running, paused or asleep."""
+        """Check whether a domain is paused or asleep."""
         state, _ = await self._call((await self._domain(uuid)).state)
         return state in (PAUSED, SUSPENDED)
 
@@ -141,14 +141,14 @@ class Connection:
         return ENDS.get(reason, f"it is off for libvirt's reason {reason}")
 
     async def has(self, uuid: str, name: str) -> bool:
-        """Return whether there is a domain of this id and name."""
+        """Check whether there is a domain with this UUID and name."""
         try:
             return bool((await self._domain(uuid)).name() == name)
         except NoSuchDomain:
             return False
 
     async def remove(self, uuid: str) -> None:
-        """Destroy and undefine a domain; nothing happens if there is none."""
+        """Destroy and undefine a domain, if it exists."""
         with contextlib.suppress(NoSuchDomain):
             domain = await self._domain(uuid)
             # `destroy` fails if the domain is already off.
@@ -171,7 +171,7 @@ class Connection:
 
 
 def cpus_in(capabilities: str) -> HostCpus:
-    """Return a host's CPUs by its capabilities (libvirt.org, "Driver capabilities XML format").
+    """Read a host's CPUs from its capabilities (libvirt.org, "Driver capabilities XML format").
 
     Args:
         capabilities: The XML that ``virConnectGetCapabilities`` returns.
@@ -184,7 +184,7 @@ def cpus_in(capabilities: str) -> HostCpus:
         node = int(cell.get("id", "0"))
         memory[node] = int(cell.findtext("memory", "0")) << 10
         for cpu in cell.iterfind("cpus/cpu"):
-            # An offline CPU has its number alone.
+            # An offline CPU has only its number.
             if (threads := cpu.get("siblings")) is None:
                 continue
             number = int(cpu.get("id", "0"))
@@ -196,7 +196,7 @@ def cpus_in(capabilities: str) -> HostCpus:
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    """Return the CPUs of a list such as ``0,4-6``."""
+    """Parse a list of CPUs such as ``0,4-6``."""
     found: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
@@ -205,8 +205,8 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 _WITH_ALL = 1 | 2 | 16
-"""``VIR_DOMAIN_UNDEFINE_MANAGED_SAVE``, ``…_SNAPSHOTS_METADATA`` and ``…_CHECKPOINTS_METADATA``:
-what somebody saved of a domain would keep it."""
+"""``VIR_DOMAIN_UNDEFINE_MANAGED_SAVE``, ``…_SNAPSHOTS_METADATA`` and ``…_CHECKPOINTS_METADATA``.
+Without these flags, libvirt refuses to undefine a domain that somebody saved or snapshotted."""
 _NO_DOMAIN = 42
 """``VIR_ERR_NO_DOMAIN``, libvirt/virterror.h."""
 
@@ -216,33 +216,33 @@ class NoSuchDomain(MachineFault):
 
 
 def _dotted(number: int) -> str:
-    """Return a version as people write it: libvirt has a million, a thousand and one for parts."""
+    """Format libvirt's version number, which is major * 1,000,000 + minor * 1000 + release."""
     return f"{number // 1_000_000}.{number // 1000 % 1000}.{number % 1000}"
 
 
 SOCKETS = ("/run/libvirt/virtqemud-sock", "/run/libvirt/libvirt-sock")
-"""Where a host's daemons listen, the one of QEMU's own driver first (libvirt.org, "Daemons")."""
+"""The sockets of a host's daemons, that of QEMU's own driver first (libvirt.org, "Daemons")."""
 SYSTEM = "/system"
 
 
 @asynccontextmanager
 async def forwarded_uri(host: Host, uri: str) -> AsyncIterator[str]:
-    """Hold a way to a host's libvirt.
+    """Forward the connection to a host's libvirt to this computer, if the host is remote.
 
     Args:
-        host: Where libvirt is.
-        uri: Its connection, as it is called on that host.
+        host: The host of libvirt.
+        uri: The connection's URI, as used on that host.
 
     Yields:
-        The connection, as it is called on this computer; it has to be opened once, and at once.
+        The connection's URI, as used on this computer. It must be opened once, and immediately.
 
     Raises:
-        InputError: There is no way to that connection.
+        InputError: The connection cannot be forwarded.
     """
     if host.local:
         yield uri
         return
-    # If there is no way, the connection breaks, and libvirt's library reports that.
+    # If the socket cannot be forwarded, the connection breaks, and libvirt's library reports that.
     async with carried_socket(host, await _socket(host, uri)) as here:
         yield f"qemu+unix://{SYSTEM}?socket={urllib.parse.quote(here)}"
 

@@ -1,4 +1,4 @@
-"""A domain's disturbances, and how long its vCPUs waited, by two looks at it through libvirt."""
+"""A domain's disturbances, and its vCPUs' waiting times, from pairs of reports by libvirt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tare.hosts.contract import Host
 
 T = TypeVar("T")
 RUNNING, PAUSED, SUSPENDED = 1, 3, 7
-"""States of ``virDomainState``: the guest runs; it is kept from it; it sleeps."""
+"""States in ``virDomainState``: the guest runs, is paused, or is suspended."""
 PAUSES = {
     1: "by a user",
     2: "for a migration",
@@ -27,7 +27,7 @@ PAUSES = {
     12: "for a migration",
     13: "for a migration",
 }
-"""Why a domain is paused (``virDomainPausedReason``)."""
+"""Reasons why a domain is paused (``virDomainPausedReason``)."""
 RESUMED = {
     2: "it migrated here",
     3: "it was restored",
@@ -38,7 +38,7 @@ RESUMED = {
     10: "it migrates still",
     11: "its migration failed",
 }
-"""Why a domain runs (``virDomainRunningReason``), where Tare's own start and resume are not why."""
+"""Reasons why a domain runs (``virDomainRunningReason``), except Tare's own start and resume."""
 OPERATIONS = {
     2: "a save",
     3: "a restore",
@@ -50,7 +50,7 @@ OPERATIONS = {
     9: "a backup",
     10: "a snapshot's removal",
 }
-"""What jobs of a domain do (``virDomainJobOperation``); starting it is none that disturbs."""
+"""The operations of a domain's jobs (``virDomainJobOperation``), except its start."""
 _NO_JOB, _START = 0, 1
 _NO_DOMAIN = 42
 _KEEP = 4
@@ -63,11 +63,12 @@ class DomainReport:
     """libvirt's report on a domain at one time.
 
     Args:
-        state: Its state and why it is in it, by libvirt's numbers.
-        copies: Its snapshots and checkpoints, a phrase each.
-        job: The job under way, and the last one that ended, in libvirt's words; empty: none.
-        memory: What its balloon leaves it, in bytes.
-        delays: vCPU to nanoseconds that it was ready on the host while others ran.
+        state: Its state and the reason for it, by libvirt's numbers.
+        copies: Its snapshots and checkpoints, one phrase each.
+        job: The job in progress, by libvirt's names; empty: none.
+        ended: The last job that ended, likewise.
+        memory: The memory that its balloon leaves it, in bytes.
+        delays: vCPU to nanoseconds for which it was ready on the host while others ran.
     """
 
     state: tuple[int, int]
@@ -79,11 +80,11 @@ class DomainReport:
 
 
 def look_at(library: Any, opened: Any, domain: Any) -> DomainReport:
-    """Look at a domain; called in a thread, for libvirt's calls wait.
+    """Query libvirt about a domain; call it in a thread, because libvirt's calls block.
 
     Args:
         library: Libvirt's module.
-        opened: The connection.
+        opened: The open connection.
         domain: The domain.
 
     Raises:
@@ -91,7 +92,7 @@ def look_at(library: Any, opened: Any, domain: Any) -> DomainReport:
     """
 
     def asked(function: Callable[..., T], *arguments: Any) -> T | None:
-        # What a version of libvirt or its library lacks is not reported; a domain that is gone is.
+        # Ignore calls that this version of libvirt or its library lacks, but not a missing domain.
         try:
             return function(*arguments)
         except AttributeError:
@@ -120,7 +121,7 @@ def look_at(library: Any, opened: Any, domain: Any) -> DomainReport:
 
 
 def delays_in(statistics: Mapping[str, Any]) -> dict[int, int]:
-    """Return how long each vCPU waited so far (ns), from ``vcpu.N.delay`` of its statistics."""
+    """Return each vCPU's waiting time so far (ns), from ``vcpu.N.delay`` in the statistics."""
     found = {}
     for name, value in statistics.items():
         if (match := re.fullmatch(r"vcpu\.(\d+)\.delay", name)) and isinstance(value, int):
@@ -129,11 +130,11 @@ def delays_in(statistics: Mapping[str, Any]) -> dict[int, int]:
 
 
 def list_disturbances(look: DomainReport, memory: int) -> Iterator[str]:
-    """Yield what disturbed a domain so far, a phrase each.
+    """Yield the disturbances of a domain so far, one phrase each.
 
     Args:
-        look: What libvirt reports of it.
-        memory: What it was given, in bytes.
+        look: Libvirt's report on it.
+        memory: The memory that it was given, in bytes.
     """
     state, why = look.state
     if state == PAUSED:
@@ -146,9 +147,9 @@ def list_disturbances(look: DomainReport, memory: int) -> Iterator[str]:
     if job := _operation(look.job):
         yield f"{job} under way"
     if job := _operation(look.ended):
-        # How long they took, which libvirt has in ms, distinguishes two of a kind.
+        # The duration, which libvirt reports in ms, distinguishes two jobs of one kind.
         yield f"{job} that took {look.ended.get('time_elapsed', 'some')} ms"
-    # Libvirt was asked for whole KiB.
+    # Libvirt was asked for a whole number of KiB.
     if look.memory < memory >> 10 << 10:
         yield f"ballooned: it has {look.memory} bytes of {memory}"
 
@@ -168,7 +169,8 @@ def _label(xml: str) -> str:
 async def swapped(host: Host, pid: int) -> str:
     """Return how much of a process's memory is swapped out, in words; empty if none is.
 
-    It is reported again whenever the amount changes: untouched pages there disturb nothing.
+    The phrase changes with the amount, so a constant amount counts as one event: swapped pages
+    that are not touched disturb nothing.
     """
     try:
         status = (await host.read(f"/proc/{pid}/status")).decode(errors="replace")
@@ -182,12 +184,12 @@ async def swapped(host: Host, pid: int) -> str:
 
 @dataclass(frozen=True)
 class Waits:
-    """The time that vCPUs had waited at one reading.
+    """The waiting times of vCPUs at one reading.
 
     Args:
-        asked: When it was asked for (s, Unix time, this computer's clock).
-        answered: When the answer came; it was read between the two.
-        delays: vCPU to nanoseconds.
+        asked: When libvirt was asked (s, Unix time, this computer's clock).
+        answered: When the answer came; libvirt read the times between the two.
+        delays: vCPU to its waiting time so far, in nanoseconds.
     """
 
     asked: float
@@ -197,30 +199,30 @@ class Waits:
 
 @dataclass
 class Looks:
-    """The last looks at one domain, at least one before a cell and one after it."""
+    """The last readings about one domain, with at least one before a cell and one after it."""
 
     _kept: list[Waits] = field(default_factory=list)
 
     def add(self, asked: float, answered: float, look: DomainReport) -> None:
-        """Keep the waiting times of one look."""
+        """Store the waiting times in one report."""
         self._kept.append(Waits(asked, answered, look.delays))
         del self._kept[:-_KEEP]
 
     def figures(self, begun: float, ended: float) -> HypervisorFigures | None:
-        """Return how long each vCPU waited, from just before a while to just after it.
+        """Return each vCPU's waiting time, from just before an interval to just after it.
 
-        None if a look on either side of it is missing, or libvirt reported nothing.
+        None if there is no reading on either side of it, or libvirt reported nothing.
         """
         return waited(self._kept, begun, ended)
 
 
 def waited(looks: Sequence[Waits], begun: float, ended: float) -> HypervisorFigures | None:
-    """Return how long each vCPU waited between the looks that are next to a while.
+    """Return each vCPU's waiting time between the readings around an interval.
 
     Args:
-        looks: In the order of time.
-        begun: The while's begin (s, Unix time).
-        ended: Its end.
+        looks: The readings, oldest first.
+        begun: When the interval began (s, Unix time).
+        ended: When it ended (s, Unix time).
     """
     before = [each for each in looks if each.answered <= begun]
     after = [each for each in looks if each.asked >= ended]

@@ -29,12 +29,12 @@ class Files:
     """The files of a domain, on its host.
 
     Args:
-        kernel: What it boots.
-        initramfs: The same.
+        kernel: The kernel that it boots.
+        initramfs: The initramfs that it boots.
         agent: The socket of the agent's channel.
         console: The socket of its console.
-        disk: The disk of its own, where it has one.
-        toolbox: The toolbox's image, where it needs one.
+        disk: Its own disk; None without one.
+        toolbox: The toolbox's image; None if it needs none.
     """
 
     kernel: Path
@@ -66,17 +66,17 @@ def domain_xml(
     Args:
         options: The arm's options.
         name: The machine's name.
-        uuid: Its id, by which its QEMU is found on the host.
+        uuid: Its UUID, by which its QEMU is found on the host.
         shape: Its size.
         files: Its files.
         append: The kernel's arguments.
-        pins: The host CPU of each vCPU, in order; empty: anywhere.
+        pins: The host CPU of each vCPU, in order; empty: any.
         within: The host CPUs for vCPUs that are not pinned; empty: all.
-        emulator: The host CPUs of QEMU's other threads; empty: anywhere.
-        disk_thread: Those of the disk's own thread; empty: anywhere.
-        link: What its network interface is connected to; None: it has none.
+        emulator: The host CPUs of QEMU's other threads; empty: any.
+        disk_thread: The host CPUs of the disk's own thread; empty: any.
+        link: The connection of its network interface; None: it has none.
         tuning: Its CPU shares and quotas, by libvirt's names.
-        scheduling: How its vCPUs are scheduled; its policy counts here.
+        scheduling: The scheduling of its vCPUs, of which only the policy is used here.
     """
     domain = ET.Element("domain", type=options.domain_type)
     _text(domain, "name", name)
@@ -138,7 +138,7 @@ def _tune(
 
 
 def _vcpu_policy(wanted: Scheduling, vcpus: int) -> dict[str, str]:
-    """Return the attributes of ``vcpusched``; empty for the usual policy."""
+    """Return the attributes of ``vcpusched``; empty for the default policy."""
     if wanted.policy in (None, "other"):
         return {}
     priority = {"priority": str(wanted.priority or DEFAULT_PRIORITY)} if wanted.realtime else {}
@@ -177,7 +177,7 @@ def _devices(domain: ET.Element, options: LibvirtOptions, files: Files, link: Li
         _add(nic, "target", dev=link.interface, managed="no")
         _add(nic, "model", type=options.like_qemu.card)
         _add(nic, "rom", enabled="no")
-    # What libvirt would add by itself, and no workload uses.
+    # Suppress the devices that libvirt would add by default, and that no workload uses.
     _add(devices, "controller", type="usb", model="none")
     _add(devices, "memballoon", model="none")
     _add(devices, "audio", id="1", type="none")
@@ -196,7 +196,7 @@ def _disk(devices: ET.Element, options: LibvirtOptions, file: Path) -> None:
             _add(controller, "driver", **carried)
     else:
         driver |= carried
-    # By default QEMU stops a guest whose disk finds the host's full, which looks like a hang.
+    # By default QEMU pauses a guest when the host's disk is full, which looks like a hang.
     _add(disk, "driver", **driver, error_policy="report", rerror_policy="report")
     _add(disk, "source", **{"dev" if device else "file": str(file)})
     _add(disk, "target", dev=_TARGETS[options.bus], bus=BUSES[options.bus])
@@ -212,12 +212,12 @@ def _toolbox(devices: ET.Element, options: LibvirtOptions, file: Path) -> None:
     paravirtual = options.devices == "paravirtual"
     disk = _add(devices, "disk", type="file", device="disk")
     _add(disk, "driver", name="qemu", type="raw")
-    # It may be the cache's own file: libvirt is not to change its owner.
+    # The file may be the cache's own, so libvirt must not change its owner.
     _add(_add(disk, "source", file=str(file)), "seclabel", model="dac", relabel="no")
     bus = "virtio" if paravirtual else BUSES[options.bus]
     _add(disk, "target", dev=_TOOLBOX_TARGETS[bus], bus=bus)
     _text(disk, "serial", TOOLBOX_SERIAL)
-    # An emulated disk cannot be read-only: what would be written goes to a file next to its own,
+    # An emulated disk cannot be read-only. With `transient`, writes go to a file next to the image,
     # which libvirt removes.
     _add(disk, "readonly" if paravirtual else "transient")
 
@@ -237,7 +237,7 @@ def _text(parent: ET.Element, tag: str, text: str, **attributes: str) -> None:
 
 
 def expected_disk(options: LibvirtOptions) -> dict[str, str]:
-    """Return what :func:`reported_disk` has to return for a disk with these options."""
+    """Return the result that :func:`reported_disk` must give for a disk with these options."""
     driven = {} if options.disk_io == "default" else {"io": options.disk_io}
     kind = "qcow2" if options.disk_format == "qcow2" else "raw"
     held = "block" if options.disk_format in ("block", "lvm") else "file"
@@ -246,15 +246,15 @@ def expected_disk(options: LibvirtOptions) -> dict[str, str]:
 
 
 def reported_disk(xml: str) -> dict[str, str]:
-    """Return how libvirt says that a running domain's first disk is driven.
+    """Return the settings of a running domain's first disk, as libvirt reports them.
 
     Args:
         xml: The live XML of the domain.
 
     Returns:
-        The attributes of its driver, and of its controller's if it has one of virtio-scsi;
-        ``bus``; and ``held``: whether a ``file`` or a ``block`` device holds it. Empty where it
-        has no disk.
+        The attributes of its driver, and of its controller's driver on virtio-scsi; ``bus``;
+        and ``held``: whether a ``file`` or a ``block`` device holds it. Empty if it has no
+        disk.
     """
     domain = ET.fromstring(xml)
     disk = domain.find("devices/disk")
@@ -270,7 +270,7 @@ def reported_disk(xml: str) -> dict[str, str]:
 
 
 def reported_features(xml: str) -> dict[str, bool]:
-    """Return which features libvirt says a running domain's processor has, or lacks."""
+    """Map features to whether a running domain's processor has them, as libvirt reports."""
     listed = ET.fromstring(xml).findall("cpu/feature")
     return {
         each.get("name", ""): each.get("policy", "require") in ("require", "force")

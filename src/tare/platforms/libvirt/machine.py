@@ -39,28 +39,28 @@ if TYPE_CHECKING:
     from tare.agent.client import Hello
 
 _DISK_THREAD = re.compile("IO iothread1")
-"""How QEMU names the thread that libvirt calls ``iothread1``."""
+"""QEMU's name of the thread that libvirt calls ``iothread1``."""
 REPORTED_TUNING = {"shares": "cpu_shares", "period": "vcpu_period", "quota": "vcpu_quota"}
-"""What ``virDomainGetSchedulerParameters`` calls the elements of ``cputune``; others alike."""
+"""Elements of ``cputune`` to their names in ``virDomainGetSchedulerParameters``, if different."""
 GONE_S = 3.0
 POWER_OFF_S = 3.0
 
 
 class LibvirtMachine(Machine):
-    """A guest in a domain of libvirt's.
+    """A guest in a libvirt domain.
 
     Args:
-        context: The host that it runs on, and Tare's state there.
+        context: The host on which it runs, and Tare's state there.
         options: The arm's options.
         name: The machine's name, which is the domain's.
-        uuid: The domain's id.
-        connection: The way to libvirt, the machine's own.
-        disk: The disk of its own, if it has one.
+        uuid: The domain's UUID.
+        connection: The machine's own connection to libvirt.
+        disk: Its own disk, if it has one.
         shape: Its size.
         tuning: Its CPU shares and quotas, by libvirt's names in XML.
-        scheduled: How the host's scheduler is to treat its vCPUs.
-        polling: How the host polls for its vCPUs, if that was asked for.
-        held: What is given back when it has stopped.
+        scheduled: The requested scheduling of its vCPUs on the host.
+        polling: The record of the host's polling for its vCPUs; empty if none was requested.
+        held: Releases its resources after it has stopped.
     """
 
     def __init__(
@@ -108,16 +108,16 @@ class LibvirtMachine(Machine):
         emulator: Sequence[int],
         disk_thread: Sequence[int] = (),
     ) -> None:
-        """Start the domain, see that it is placed and driven as asked, and let the guest go.
+        """Start the domain paused, verify its placement and devices, and let the guest run.
 
         Args:
-            files: Where its sockets are.
-            pins: The host CPU of each vCPU; empty: anywhere.
-            emulator: The host CPUs of QEMU's other threads; empty: anywhere.
-            disk_thread: Those of the disk's own thread, if it has one; empty: anywhere.
+            files: The domain's files, including its sockets.
+            pins: The host CPU of each vCPU; empty: any.
+            emulator: The host CPUs of QEMU's other threads; empty: any.
+            disk_thread: The host CPUs of the disk's own thread, if it has one; empty: any.
 
         Raises:
-            MachineFault: Libvirt refuses, or it is not as was asked.
+            MachineFault: Libvirt refuses, or the domain differs from the request.
         """
         await self._libvirt.start_paused(self._uuid)
         self._carrier = await find_carrier(self._host, self._uuid)
@@ -166,7 +166,7 @@ class LibvirtMachine(Machine):
         return {**placed, **({"disk_thread": next(iter(own.values()))} if own else {})}
 
     async def _own_thread(self, pid: int, cpus: Sequence[int]) -> dict[int, list[int]]:
-        """Return the disk's own thread and where it may run: as asked, or it is a fault."""
+        """Return the disk's own thread and its CPUs; raises MachineFault if those differ."""
         for thread, comm in (await threads_of(self._host, [pid])).items():
             if _DISK_THREAD.fullmatch(comm):
                 allowed = list(await allowed_cpus(self._host, thread))
@@ -179,7 +179,7 @@ class LibvirtMachine(Machine):
         raise MachineFault(f"{self.name}: QEMU has no thread for the disk")
 
     async def _scheduled(self) -> dict[str, Any]:
-        """Return how its vCPUs are scheduled, by the kernel and by libvirt; raises if otherwise."""
+        """Return the scheduling of its vCPUs, by the kernel and libvirt; raises MachineFault."""
         assert self._carrier is not None
         proof = dict(await self._scheduler.prove(self._carrier.vcpus, self._carrier.pid))
         if not self._tuning:
@@ -230,7 +230,7 @@ class LibvirtMachine(Machine):
         }
 
     async def _listen(self, console: asyncio.StreamReader) -> None:
-        # The console's other end is QEMU: the stream ends with it.
+        # The console's other end is QEMU, so the stream ends when QEMU ends.
         await self._console.follow(console)
         self._over.set()
         if self._stopping is not None or self.died.done():
@@ -238,7 +238,7 @@ class LibvirtMachine(Machine):
         reason = "its QEMU has ended"
         deadline = asyncio.get_running_loop().time() + GONE_S
         with contextlib.suppress(MachineFault):
-            # Libvirt hears of it a moment later.
+            # Libvirt notices the end a moment later.
             while asyncio.get_running_loop().time() < deadline:
                 if why := await self._libvirt.why_off(self._uuid):
                     reason = why
@@ -268,11 +268,11 @@ class LibvirtMachine(Machine):
         return () if self._carrier is None else self._carrier.vcpus
 
     async def measuring_threads(self) -> tuple[int, ...]:
-        """Return the vCPUs' threads: whatever the guest runs, it runs on them."""
+        """Return the vCPUs' threads, on which everything in the guest runs."""
         return await self.vcpu_threads()
 
     async def ran_s(self, threads: tuple[int, ...]) -> float:
-        """Return the CPU seconds that some of its threads have had; ended ones count nothing."""
+        """Return the CPU seconds that some of its threads have used; ended ones count as 0."""
         return (await run_delay(self._host, threads))[0]
 
     async def threads(self) -> dict[int, str]:
@@ -282,10 +282,10 @@ class LibvirtMachine(Machine):
         return await threads_of(self._host, [self._carrier.pid])
 
     async def host_cost(self) -> dict[str, float]:
-        """Return what its QEMU cost the host; see :mod:`tare.platforms.linux.process_cost`.
+        """Return the costs of its QEMU; see :mod:`tare.platforms.linux.process_cost`.
 
         Raises:
-            MachineFault: It has ended.
+            MachineFault: QEMU has ended.
         """
         if self._carrier is None:
             return {}
@@ -297,7 +297,7 @@ class LibvirtMachine(Machine):
             ) from error
 
     async def stopped(self) -> bool:
-        """Return whether the domain is paused or asleep, or its QEMU's process stopped."""
+        """Check whether the domain is paused or asleep, or its QEMU's process is stopped."""
         if self._carrier is None:
             return False
         if await is_any_stopped(self._host, [self._carrier.pid]):
@@ -305,9 +305,9 @@ class LibvirtMachine(Machine):
         return await self._libvirt.is_held(self._uuid)
 
     async def disturbances(self) -> tuple[str, ...]:
-        """Return what disturbed it: a pause, snapshots, jobs, another QEMU, balloon, swap.
+        """Return its disturbances: a pause, snapshots, jobs, another QEMU, balloon or swap.
 
-        The look also reads how long its vCPUs waited, so there is one on either side of a cell.
+        The call also reads how long its vCPUs waited, so there is a reading on each side of a cell.
         """
         asked = time.time()
         try:
@@ -324,11 +324,11 @@ class LibvirtMachine(Machine):
         return tuple(events)
 
     async def hypervisor_figures(self, begun: float, ended: float) -> HypervisorFigures | None:
-        """Return how long its vCPUs waited on the host, as libvirt counts it."""
+        """Return how long its vCPUs waited on the host, as libvirt reports it."""
         return self._looks.figures(begun, ended)
 
     async def forget_disk(self) -> Mapping[str, Any]:
-        """Make the host forget what it caches of the machine's disk; see ``tare help disk``."""
+        """Make the host drop its cache of the machine's disk; see ``tare help disk``."""
         return {} if self._disk is None else await forget_backed(self._host, self._disk)
 
     def console_tail(self) -> tuple[str, ...]:
@@ -357,5 +357,5 @@ class LibvirtMachine(Machine):
                 task.cancel()
             for stream in self._streams:
                 stream.close()
-            # The domain goes first, then its files.
+            # This removes the domain first, then its files.
             await self._held.aclose()

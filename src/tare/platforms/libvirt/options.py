@@ -1,4 +1,4 @@
-"""Options of a domain of libvirt's."""
+"""Options of a libvirt domain."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PERIOD_US = 100_000
 KNOBS = frozenset({"policy", "fifo", "weight", "cap"})
 UNKNOWN = ("nice", "slice", "reservation")
 LEAST_QUOTA_US = 1000
-"""The least quota that libvirt takes (libvirt.org, "CPU Tuning")."""
+"""The least quota that libvirt accepts, in microseconds (libvirt.org, "CPU Tuning")."""
 
 _URI = Form(
     r"^qemu(\+unix)?:///\S*$",
@@ -127,7 +127,7 @@ class LibvirtOptions(AttachedDisk, LinuxOptions):
 
     @classmethod
     def within(cls, wanted: Scheduling) -> Scheduling:
-        """Refuse what libvirt lacks, or no Linux kernel takes."""
+        """Refuse settings that libvirt lacks, or that no Linux kernel accepts."""
         return super().within(refused(wanted, UNKNOWN, "libvirt"))
 
     @model_validator(mode="after")
@@ -152,12 +152,12 @@ class LibvirtOptions(AttachedDisk, LinuxOptions):
 
     @property
     def wanted_devices(self) -> str:
-        """The device models asked for."""
+        """The requested device models."""
         return self.devices
 
     @property
     def like_qemu(self) -> QemuOptions:
-        """What boots is what boots in QEMU with these devices."""
+        """The options of a QEMU machine with the same image needs and devices."""
         return QemuOptions(
             accelerator=self.accelerator,
             devices=self.devices,
@@ -174,7 +174,7 @@ class LibvirtOptions(AttachedDisk, LinuxOptions):
 
     @property
     def disk_driven(self) -> str:
-        """The kind of input and output that is asked for, or ``default``."""
+        """The requested kind of input and output, or ``default``."""
         return self.disk_io
 
     @property
@@ -184,12 +184,12 @@ class LibvirtOptions(AttachedDisk, LinuxOptions):
 
     @property
     def host_cpus(self) -> Mapping[str, tuple[int, ...]]:
-        """The CPUs of the host that options name by their numbers, by the option."""
+        """Host CPUs that options list by number, by the name of the option."""
         return listed_cpus(emulator_cpus=self.emulator_cpus, iothread_cpus=self.iothread_cpus)
 
     @property
     def unpinned_cpu_options(self) -> tuple[str, ...]:
-        """The options that ask for CPUs of the host which no pinned vCPU of the machine has."""
+        """The options that ask for host CPUs on which no pinned vCPU of the machine runs."""
         return other_cpus(emulator_cpus=self.emulator_cpus, iothread_cpus=self.iothread_cpus)
 
     def cpu_tuning(self, role: str, version: int) -> dict[str, int]:
@@ -197,8 +197,8 @@ class LibvirtOptions(AttachedDisk, LinuxOptions):
 
         Args:
             role: The machine's role.
-            version: The version of the control groups that have the ``cpu`` controller: shares
-                are another number in each.
+            version: The version of the control groups that have the ``cpu`` controller; the scale
+                of shares depends on it.
         """
         wanted = self.scheduling_of(role)
         weight = shares_of(wanted) if version == 1 else weight_of(wanted)

@@ -76,15 +76,16 @@ MAX_VCPUS = 255
 MIN_MEMORY = 96 << 20
 COPY_S = 300.0
 VDSM = "/etc/vdsm/vdsm.conf"
-"""What a computer has that is a host of oVirt's."""
-# A link does for what is large and only read; what libvirt gives to QEMU's user is a copy.
+"""A file that exists only on hosts of oVirt."""
+# The toolbox is large and only read, so it is linked. Libvirt gives the others to QEMU's user, so
+# they are copied.
 _COPY = 'cp --reflink=auto "$1" "$2" && chmod a+r "$2"'
 _LINK = '{ ln "$1" "$2" 2>/dev/null || cp --reflink=auto "$1" "$2"; } && chmod a+r "$2"'
 
 
 @asynccontextmanager
 async def connected(host: Host, uri: str) -> AsyncIterator[Connection]:
-    """Hold a connection to a host's libvirt; raises InputError where there is none to be had."""
+    """Hold a connection to a host's libvirt; raises InputError if it cannot be opened."""
     load()
     async with forwarded_uri(host, uri) as way:
         connection = Connection(way, uri if host.local else f"{uri} of {host.name}")
@@ -96,14 +97,14 @@ async def connected(host: Host, uri: str) -> AsyncIterator[Connection]:
 
 
 class DomainResource(Resource):
-    """A domain of Tare's.
+    """A domain that belongs to Tare.
 
     Args:
         connection: An open connection to its libvirt.
-        uri: How that connection is called on the host.
+        uri: The connection's URI on the host.
         name: Its name.
-        uuid: Its id.
-        xml: What defines it.
+        uuid: Its UUID.
+        xml: The XML that defines it.
     """
 
     kind = "libvirt-domain"
@@ -119,29 +120,29 @@ class DomainResource(Resource):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """Connection, name and id."""
+        """The connection's URI, and the domain's name and UUID, for the ledger."""
         return {"uri": self._uri, "name": self._name, "id": self._uuid}
 
     @property
     def words(self) -> str:
-        """Its name."""
+        """The domain's name as a phrase for messages."""
         return f"the domain {self._name}"
 
     @property
     def ends_with_boot(self) -> bool:
-        """Whether a reboot removes it: no, it is defined."""
+        """Whether a reboot removes it; always False, because libvirt keeps its definition."""
         return False
 
     async def create(self) -> None:
-        """Define it; raises MachineFault with libvirt's words."""
+        """Define the domain; raises MachineFault with libvirt's message."""
         await self._connection.define(self._xml)
 
     async def exists(self) -> bool:
-        """Return whether libvirt has it, running or not."""
+        """Check whether libvirt has the domain, running or not."""
         return await self._connection.has(self._uuid, self._name)
 
     async def remove(self) -> None:
-        """Destroy and undefine it; raises MachineFault with libvirt's words."""
+        """Destroy and undefine the domain; raises MachineFault with libvirt's message."""
         await self._connection.remove(self._uuid)
 
 
@@ -169,7 +170,7 @@ class Libvirt(Platform[LibvirtOptions]):
         return ", ".join((kind, f"{options.devices} devices", *options.words()))
 
     def stated(self, options: LibvirtOptions) -> Statement:
-        """Return what domains offer; nothing is tried for it."""
+        """Return what domains offer, without testing anything on this host."""
         kvm = options.accelerator == "kvm"
         return Statement(
             runs_as="libvirt starts it: a user and a security driver of its own",
@@ -211,7 +212,7 @@ class Libvirt(Platform[LibvirtOptions]):
         )
 
     def writes(self, options: LibvirtOptions) -> tuple[Write, ...]:
-        """Return what domains make on their host."""
+        """Return the objects that domains create on their host."""
         kept = backing_writes(options.disk_format, options.disk_volume_group)
         made = Write(
             DomainResource.kind,
@@ -222,11 +223,11 @@ class Libvirt(Platform[LibvirtOptions]):
         return (FOLDER, made, SETTINGS, *kept, *NETWORK)
 
     def host_access(self, options: LibvirtOptions) -> tuple[HostAccess, ...]:
-        """Return the arguments of QEMU's that reach the host."""
+        """Return the QEMU arguments that reach the host."""
         return passed_on(options.extra_args)
 
     async def check(self, context: Context, options: LibvirtOptions) -> Verdict:
-        """Ask libvirt what it can do here; with KVM a guest is booted once, by QEMU itself."""
+        """Ask libvirt for its capabilities here; with KVM, QEMU itself boots a guest once."""
         versions: dict[str, str] = {}
         able = self.stated(options).capabilities
 
@@ -258,13 +259,16 @@ class Libvirt(Platform[LibvirtOptions]):
         return Verdict(True, reason, "", True, versions, able, carrier=carrier)
 
     async def guest_kernels(self, context: Context, options: LibvirtOptions) -> GuestKernels:
-        """Find out whether the host's own kernel boots as a guest, by QEMU itself."""
+        """Find out whether the host's own kernel boots as a guest, using QEMU itself."""
         return await Qemu().guest_kernels(context, options.like_qemu)
 
     async def prepare(
         self, context: Context, options: LibvirtOptions, shape: Shape, realtime: bool
     ) -> Prepared:
-        """Build or find the image; see :meth:`tare.platforms.qemu.platform.Qemu.prepare`."""
+        """Find the image in the cache, or build it.
+
+        See :meth:`tare.platforms.qemu.platform.Qemu.prepare`.
+        """
         await require_whole_pages(context.host, options.like_qemu, shape)
         kernel = context.kernel or ("rt" if realtime else "generic")
         image = await image_for(context, kernel, options.like_qemu.needs, shape)
@@ -281,7 +285,7 @@ class Libvirt(Platform[LibvirtOptions]):
         host, uuid = context.host, str(uuids.uuid4())
         async with AsyncExitStack() as held:
             await held.enter_async_context(owned_directory(host, context.ledger, spec.workdir))
-            # Libvirt's QEMU is another user's: it must get at what is in there.
+            # Libvirt runs QEMU as another user, who must be able to enter this folder.
             await _ran(host, ["chmod", "711", str(spec.workdir)])
             polling = await hold_polling(held, host, context.ledger, spec.name, options.halt_poll)
             kind, group = options.disk_format, options.disk_volume_group
@@ -350,13 +354,13 @@ class Libvirt(Platform[LibvirtOptions]):
 
 
 def carrier_of(host: Host, cpus: HostCpus) -> Carrier | None:
-    """Return the host as libvirt reports it, where its domains have other CPUs than Tare has.
+    """Return the host as libvirt reports it, if domains have other CPUs than Tare; else None.
 
     Domains are libvirt's children, so they are not confined to the CPUs of this process.
 
     Args:
         host: The arm's host.
-        cpus: What libvirt reports.
+        cpus: The CPUs that libvirt reports.
     """
     own = host.topology()
     if not cpus.online or cpus.online == own.online:
@@ -374,7 +378,7 @@ def carrier_of(host: Host, cpus: HostCpus) -> Carrier | None:
 async def scheduled_here(
     context: Context, options: LibvirtOptions, able: Capabilities
 ) -> Capabilities:
-    """Return capabilities with the knobs that the host's kernel lets libvirt turn."""
+    """Return capabilities with the knobs that the host's kernel lets libvirt set."""
     if urlsplit(options.uri).path == SESSION:
         lacking = dict.fromkeys(KNOBS, "libvirt's session daemon has no rights to schedule")
         return replace(able, knobs=frozenset(), missing_knobs={**lacking, **MISSING_KNOBS})
@@ -383,7 +387,7 @@ async def scheduled_here(
 
 
 async def _files(host: Host, prepared: Prepared, spec: MachineSpec, disk: Path | None) -> Files:
-    """Put the files of a domain where libvirt's QEMU has access to them."""
+    """Put a domain's files where libvirt's QEMU has access to them."""
     wanted = {name: Path(prepared.extra[name]) for name in ("kernel", "initramfs")}
     if spec.toolbox is not None:
         wanted["toolbox"] = spec.toolbox.image

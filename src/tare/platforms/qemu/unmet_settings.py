@@ -1,4 +1,4 @@
-"""The settings of an arm that a host cannot apply, for all users of QEMU."""
+"""Find the settings of an arm that a host cannot apply, for all platforms that use QEMU."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from tare.programs import QEMU, TASKSET
 
 
 class Placed(Protocol):
-    """Options that say where QEMU's own threads run."""
+    """Options that place QEMU's own threads on CPUs."""
 
     @property
     def host_cpus(self) -> Mapping[str, tuple[int, ...]]:
-        """The CPUs that options name by their numbers, by the option."""
+        """Host CPUs that options list by number, by the name of the option."""
         ...
 
     @property
     def unpinned_cpu_options(self) -> tuple[str, ...]:
-        """The options that ask for other CPUs than those of the vCPUs."""
+        """The options that ask for CPUs other than those of the vCPUs."""
         ...
 
 
 def lacking_places(host: Host, options: Placed) -> tuple[str, str] | None:
-    """Return the first place that a host lacks for QEMU's own threads, and what to do about it.
+    """Return the first CPU choice that a host cannot meet, and what to do; None if it meets all.
 
     Args:
         host: The host of the machines.
@@ -52,15 +52,15 @@ def lacking_places(host: Host, options: Placed) -> tuple[str, str] | None:
 async def lacking_switches(
     host: Host, options: QemuOptions, memories: Sequence[int] = ()
 ) -> tuple[str, str] | None:
-    """Return the first thing that a host lacks for memory, disk, polling and places of threads.
+    """Return the first setting for memory, disk, polling or threads that a host cannot apply.
 
     Args:
         host: The host of the machines.
         options: The requested options.
-        memories: The memory in bytes of each machine that runs at once; empty: not known.
+        memories: Memory in bytes of each machine that runs at the same time; empty: unknown.
 
     Returns:
-        What is lacking and what to do about it; None if nothing is.
+        The problem and what to do; None if there is none.
     """
     kept, group = options.disk_format, options.disk_volume_group
     if problem := await lacking_pages(host, options, memories):
@@ -77,12 +77,12 @@ async def lacking_switches(
 async def lacking_here(
     host: Host, options: QemuOptions, offer: Offer, memories: Sequence[int] = ()
 ) -> tuple[str, str] | None:
-    """Return what of the options this QEMU or host lacks, and what to do about it.
+    """Return the first option that this QEMU or host cannot meet, and what to do; None if none.
 
     Args:
         host: The host of the machines.
         options: The requested options.
-        offer: What its QEMU offers.
+        offer: The offer of the host's QEMU.
         memories: As for :func:`lacking_switches`.
     """
     if problem := await _not_built_in(host, options, offer):
@@ -108,7 +108,7 @@ async def lacking_here(
 
 
 async def _not_built_in(host: Host, options: QemuOptions, offer: Offer) -> tuple[str, str] | None:
-    """Return what of the options this QEMU was built without, and what to do about it."""
+    """Return which option this QEMU was built without, and what to do; None if it has all."""
     if options.accelerator not in offer.accelerators:
         other = "; ".join(
             f"`accelerator: {name}` works here" for name in sorted(offer.accelerators)

@@ -1,4 +1,4 @@
-"""CPU time of each domain under Xen: dom0's kernel sees only its own vCPUs."""
+"""CPU time of each Xen domain, from Xen itself: dom0's kernel sees only its own vCPUs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def cpu_accounting(
     """Return the CPU time of each domain, from the lines of ``xl list``.
 
     Args:
-        domains: All of them.
-        own: The machine's number.
-        batch: What the names of the machines that were started with it begin with.
-        cpus: How many CPUs Xen has.
+        domains: All domains.
+        own: The machine's domain number.
+        batch: The prefix of the names of all machines in its batch.
+        cpus: The computer's number of CPUs, as Xen reports it.
 
     Raises:
-        MachineFault: The machine, or dom0, is not among them.
+        MachineFault: The machine, or dom0, is missing in the list.
     """
     spent = {each.id: each.cpu_s for each in domains}
     if own not in spent or DOM0 not in spent:
@@ -45,10 +45,10 @@ def cpu_accounting(
 
 
 async def cpus_of(host: Host) -> int:
-    """Return how many CPUs Xen has.
+    """Return the computer's number of CPUs, as Xen reports it.
 
     Raises:
-        MachineFault: It does not report them.
+        MachineFault: Xen does not report it.
     """
     answer = xen_output.info(await xen.asked(host, "info")).get("nr_cpus", "")
     if not answer.isdecimal() or not int(answer):
@@ -57,11 +57,11 @@ async def cpus_of(host: Host) -> int:
 
 
 async def dom0s_cpus(host: Host, cpus: int) -> tuple[int, ...]:
-    """Return the computer's CPUs that dom0's vCPUs may run on.
+    """Return the computer's CPUs on which dom0's vCPUs may run.
 
     Args:
         host: The host.
-        cpus: How many the computer has.
+        cpus: The computer's number of CPUs.
 
     Raises:
         MachineFault: Xen's toolstack does not answer.
@@ -70,9 +70,9 @@ async def dom0s_cpus(host: Host, cpus: int) -> tuple[int, ...]:
 
 
 def within(listed: Iterable[str], cpus: int) -> tuple[int, ...]:
-    """Return the CPUs of some lists as ``xl vcpu-list`` writes them: ``0-1,3``, or ``all``.
+    """Parse lists of CPUs as ``xl vcpu-list`` prints them: ``0-1,3``, or ``all``.
 
-    Text that is not such a list has none.
+    Text in any other form counts as an empty list.
     """
     found: set[int] = set()
     for part in (part for text in listed for part in text.split(",")):
@@ -85,7 +85,7 @@ def within(listed: Iterable[str], cpus: int) -> tuple[int, ...]:
 
 
 async def device_threads(host: Host, domain: int) -> tuple[int, ...]:
-    """Return the threads of the QEMU that emulates devices for a domain; none: nobody does."""
+    """Return the threads of the QEMU that emulates a domain's devices; empty without a QEMU."""
     key = f"/local/domain/{domain}/image/device-model-pid"
     answer = await host.run(["xenstore-read", key], timeout_s=xen.COMMAND_S)
     pid = answer.stdout.decode(errors="replace").strip()

@@ -1,4 +1,4 @@
-"""The disks of a Xen domain: its own, and the toolbox."""
+"""The disks of a Xen domain: its own disk, and the toolbox."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tare.platforms.linux.disk import NoLoop, on_loop, owned_disk
 from tare.platforms.xen.options import XenOptions
 
 PARAVIRTUAL = ("xvde", "xvdf")
-"""What a HVM guest's QEMU does not emulate too: it takes the first four disks, whatever their names
-(Xen's docs/man/xen-vbd-interface.7; libxl_dm.c)."""
+"""Names of disks that a HVM guest's QEMU does not emulate. It emulates the first four disks,
+whatever their names (Xen's docs/man/xen-vbd-interface.7; libxl_dm.c)."""
 EMULATED = ("hda", "hdb")
 
 _COPY_S = 300.0
@@ -28,8 +28,8 @@ class GuestDisks:
     """The disks of a domain.
 
     Args:
-        file: The file of the host that is its own disk; None without one.
-        entries: What the list ``disk`` of its guest file says, xl-disk-configuration(5).
+        file: The host's file behind its own disk; None without one.
+        entries: The entries of the list ``disk`` in its guest file, xl-disk-configuration(5).
         record: How its own disk is attached, for the record.
     """
 
@@ -42,10 +42,10 @@ class GuestDisks:
 async def guest_disks(
     context: Context, options: XenOptions, spec: MachineSpec
 ) -> AsyncIterator[GuestDisks]:
-    """Make the disk that the shape asks for, and bring the toolbox that the batch needs.
+    """Make the disk that the shape asks for, and copy the toolbox that the batch needs.
 
     Args:
-        context: Where; the ledger records everything before it is created.
+        context: The host; its ledger records everything before it is created.
         options: The machine's options.
         spec: The machine; its folder must exist.
 
@@ -82,13 +82,13 @@ async def guest_disks(
 
 
 def entry(name: str, target: str, *, writable: bool) -> str:
-    """Return one disk as the guest file's list takes it."""
+    """Return one disk in the form of the guest file's list."""
     access = "rw" if writable else "ro"
     return f"format=raw,vdev={name},access={access},target={target}"
 
 
 async def _copied(host: Host, image: Path, spec: MachineSpec) -> Path:
-    # An IDE disk cannot be read-only, so each machine has a copy; it goes with the folder.
+    # An IDE disk cannot be read-only, so each machine has a copy, removed with its folder.
     copy = spec.workdir / "toolbox"
     done = await host.run(
         ["cp", "--reflink=auto", "--sparse=always", str(image), str(copy)], timeout_s=_COPY_S

@@ -1,4 +1,4 @@
-"""The guest file of a Xen domain, and the command line of the kernel in it; pure."""
+"""The guest file of a Xen domain, and its kernel's command line; pure functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tare.platforms.network import Link
 from tare.platforms.xen.options import XenOptions
 
 CHANNEL = "/dev/hvc0"
-"""Xen's own console is the agent's channel; in a HVM guest the kernel speaks elsewhere."""
+"""Xen's own console is the agent's channel; a HVM guest's kernel uses another console."""
 
 Value = str | int | Sequence[str]
 
@@ -27,32 +27,31 @@ class Boots:
 
 
 def kernel_arguments(options: XenOptions, *, counted: bool = False) -> tuple[str, ...]:
-    """Return the kernel command line: only what makes booting faster, or ends a dead guest.
+    """Return the kernel command line: only arguments that speed up booting or end a dead guest.
 
     Args:
         options: The machine's options.
         counted: Whether its host's time counts instructions.
     """
-    # An emulated serial port costs an exit to dom0 for each byte, so little is printed there.
+    # On an emulated serial port each byte costs an exit to dom0, so little is printed there.
     console = "ttyS0" if options.type == "hvm" else "hvc0"
     words = [
         f"console={console}",
         "quiet",
-        # A kernel that panics reports it to Xen and is destroyed, instead of staying there in
-        # silence.
+        # A kernel that panics reports it to Xen and is destroyed, instead of hanging silently.
         "panic=-1",
-        # Self-tests of ciphers at every boot: 0.2 s under emulation.
+        # Skip the self-tests of ciphers, which take 0.2 s at every boot under emulation.
         "cryptomgr.notests",
         f"tare.channel={CHANNEL}",
         *(counting.LINUX if counted else ()),
     ]
     if options.type == "hvm":
-        # An emulated UART interrupts once per byte, and the kernel takes 100,000 interrupts that
-        # a thread had handled already for a broken device, and disables it.
+        # An emulated UART interrupts once per byte. The kernel takes 100,000 interrupts that a
+        # thread had already handled for a broken device, and disables it.
         words.append("noirqdebug")
     emulated = {"ide-disks": options.devices == "emulated", "nics": options.card != "netfront"}
     if any(emulated.values()):
-        # Otherwise Linux unplugs what Xen emulates, and uses the paravirtual devices instead.
+        # Otherwise Linux unplugs the devices that Xen emulates, and uses paravirtual ones instead.
         unplugged = [what for what, kept in emulated.items() if not kept]
         words.append(f"xen_emul_unplug={unplugged[0] if unplugged else 'never'}")
     return tuple(words)
@@ -68,16 +67,16 @@ def guest_file(
     disks: Sequence[str] = (),
     link: Link | None = None,
 ) -> str:
-    """Return the text that ``xl create`` takes, xl.cfg(5).
+    """Return the text of the guest file for ``xl create``, xl.cfg(5).
 
     Args:
         options: The machine's options.
         spec: Name, shape, pinning.
-        boots: What it boots.
-        uuid: The domain's identity.
+        boots: The files that it boots.
+        uuid: The domain's UUID.
         append: The kernel command line, as :func:`kernel_arguments` returns it.
         disks: Its disks, as :func:`tare.platforms.xen.disk.entry` writes each.
-        link: What its network card is connected to once it is built; nothing otherwise.
+        link: The connection of its network card, made after the domain is built; None: none.
     """
     words = [*append]
     if spec.shape.disk:
@@ -93,7 +92,7 @@ def guest_file(
         "extra": " ".join(words),
         "memory": max(1, -(-spec.shape.memory // (1 << 20))),
         "vcpus": spec.shape.vcpus,
-        # Xen emulates the counter otherwise where it must, which costs an exit for each reading.
+        # In other modes Xen emulates the counter if it must, which costs an exit for each reading.
         "tsc_mode": "native",
         # Only a guest that cannot migrate may see that the host's counter never stops.
         "nomigrate": 1,
@@ -121,12 +120,12 @@ def guest_file(
 
 
 def _devices(options: XenOptions) -> Mapping[str, Value]:
-    # The script that would put a card on a bridge does nothing: Tare does so itself, or nobody.
+    # The script that would put a card on a bridge does nothing; Tare does so if needed.
     card = "script=/bin/true"
     if options.type != "hvm":
         return {"vif": [card]}
     emulated = options.card != "netfront"
-    # Nothing boots from the network, so the card's firmware, which may be missing, is left out.
+    # Nothing boots from the network, so leave out the card's firmware, which may be missing.
     no_firmware = ["-global", f"{options.card}.romfile="]
     bare_card = {"device_model_args_hvm": no_firmware} if emulated else {}
     return {
@@ -150,7 +149,7 @@ def _quoted(value: Value) -> str:
 
 
 def _text(text: str) -> str:
-    # The file's grammar has no escape for a quotation mark of the kind that surrounds it.
+    # The file's grammar cannot escape the quotation mark that surrounds a text.
     quote = "'" if '"' in text else '"'
     if quote in text or "\n" in text:
         raise ValueError(f"xl cannot take {text!r}")

@@ -1,6 +1,6 @@
-"""Xen as the hypervisor below a host's kernel: how it is recognised, and what it reports.
+"""Xen as the hypervisor below a host's kernel: its signs, and the facts that it reports.
 
-A module of its own, because every run looks for Xen, and few use its platform.
+This is a separate module, because every run looks for Xen, but few use its platform.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ async def _read_details(host: Host) -> Details:
 XEN = HostHypervisor(
     word="xen",
     name="Xen",
-    # A guest of Xen has the first file too, and is a host without a hypervisor of its own.
+    # A guest of Xen has the first file too, but counts as a host without its own hypervisor.
     signs=MappingProxyType({"/sys/hypervisor/type": "xen", "/proc/xen/capabilities": "control_d"}),
     mark="in dom0 under Xen, not on the bare machine",
     details=_read_details,

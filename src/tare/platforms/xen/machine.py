@@ -42,14 +42,15 @@ if TYPE_CHECKING:
 
 ATTENTION = b"\x0f"
 """On its own console Linux takes the key after this byte for a command to itself (SysRq), such as
-to crash or to reboot; twice, it stands for itself (drivers/tty/hvc/hvc_console.c, __hvc_poll)."""
+to crash or to reboot. Sent twice, it means the byte itself (drivers/tty/hvc/hvc_console.c,
+__hvc_poll)."""
 
 
 class ConsoleChannel(StreamChannel):
     """A channel to an agent over the console of its kernel."""
 
     async def send(self, data: bytes) -> None:
-        """Send all of ``data`` so that the kernel hands it on as it is.
+        """Send all of ``data`` in a form that the kernel passes on unchanged.
 
         Raises:
             OSError: The other end is gone.
@@ -64,7 +65,7 @@ _GONE_S = 3.0
 _PANIC_S = 2.0
 _END_S = 5.0
 _XL_LINES = 60
-# xl reports what it does on its error stream only, which otherwise goes to a file.
+# xl reports its actions only on its error stream, which otherwise goes to a file.
 _BOTH = 'exec "$@" 2>&1'
 _ENDED = {
     0: "the guest powered itself off",
@@ -83,16 +84,16 @@ class XenMachine(Machine):
         self.name = spec.name
         self.agent: AgentClient
         self._opened = False
-        """Whether there is an agent to speak with yet."""
+        """Whether the connection to the agent has been opened."""
         self.died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
         self.applied: Mapping[str, Any] = {}
         self.uuid = str(uuid.uuid4())
         self.id = 0
-        """The domain's number; 0 while it is not built."""
+        """The domain's number; 0 until it is built."""
         self._cpus = 0
-        """How many CPUs Xen has; 0 until somebody asks."""
+        """The computer's number of CPUs, as Xen reports it; 0 until it was asked."""
         self._host_on: tuple[int, ...] = ()
-        """Those of them that dom0 is kept on, which is held while machines run."""
+        """The CPUs to which dom0 is restricted while machines run; empty until Xen was asked."""
         self._options = options
         self._spec = spec
         self._context = context
@@ -122,11 +123,11 @@ class XenMachine(Machine):
         return hello
 
     async def ran_s(self, threads: tuple[int, ...]) -> float:
-        """Return the CPU seconds that the domain has had, to 0.1 s."""
+        """Return the CPU seconds that the domain has used, to 0.1 s."""
         return (await self.host_cost()).get("vcpu_cpu_s", 0.0)
 
     async def host_cost(self) -> dict[str, float]:
-        """Return what the domain cost the host so far, as ``xl list`` reports it.
+        """Return the costs of the domain so far, as ``xl list`` reports them.
 
         Returns:
             ``cpu_s`` and ``vcpu_cpu_s``: CPU seconds of its vCPUs, to 0.1 s; ``dom0_cpu_s``: those
@@ -134,7 +135,7 @@ class XenMachine(Machine):
             004); ``rss_bytes``: its memory.
 
         Raises:
-            MachineFault: It has ended, or Xen's toolstack does not answer.
+            MachineFault: The domain has ended, or Xen's toolstack does not answer.
         """
         known = {domain.id: domain for domain in await xen.all_domains(self._host)}
         own = known.get(self.id)
@@ -150,7 +151,7 @@ class XenMachine(Machine):
         return cost
 
     async def below(self) -> HypervisorAccounting:
-        """Return how dom0 is asked who has had the CPUs: by ``xl list``, to 0.1 s.
+        """Return the query with which dom0 reads each domain's CPU time: ``xl list``, to 0.1 s.
 
         Raises:
             MachineFault: Xen's toolstack does not answer.
@@ -183,7 +184,7 @@ class XenMachine(Machine):
         )
 
     async def stopped(self) -> bool:
-        """Return whether the domain is paused, as by ``xl pause``.
+        """Check whether the domain is paused, as by ``xl pause``.
 
         Raises:
             MachineFault: Xen's toolstack does not answer.
@@ -192,7 +193,7 @@ class XenMachine(Machine):
         return self.id in known and known[self.id].paused
 
     async def forget_disk(self) -> Mapping[str, Any]:
-        """Make the host forget what it caches of the machine's disk; see ``tare help disk``."""
+        """Make the host drop its cache of the machine's disk; see ``tare help disk``."""
         file = self._disks.file
         return {} if file is None else await forget_file(self._host, file)
 
@@ -203,27 +204,27 @@ class XenMachine(Machine):
     async def stop(self) -> None:
         """Destroy the domain, and remove what it left.
 
-        The guest is not asked to power off: its Linux waits 5 s for devices that nobody serves any
-        more (xenbus_dev_shutdown), and it has nothing to save.
+        The guest is not asked to power off. Its Linux would wait 5 s for devices that are no longer
+        served (xenbus_dev_shutdown), and it has nothing to save.
 
         Raises:
-            MachineFault: The domain survives its destruction; it stays in the ledger.
+            MachineFault: The domain survives its destruction, and stays in the ledger.
         """
         if self._stop is None:
             # Shielded: a stop that has begun continues when its caller is cancelled.
             self._stop = begun(self._end_and_remove())
         await asyncio.shield(self._stop)
 
-    # What launch() uses.
+    # Methods for launch().
 
     async def run(self, guest_file: Callable[[str, Sequence[str]], str]) -> None:
-        """Build the domain, listen to it, and let it go.
+        """Build the domain paused, connect to it, verify it, and let it run.
 
         Args:
-            guest_file: Returns the text of the guest file for a domain's identity and disks.
+            guest_file: Returns the text of the guest file for a domain's UUID and disks.
 
         Raises:
-            MachineFault: Xen refuses, in its own words.
+            MachineFault: Xen refuses, with its message.
         """
         await self._held.enter_async_context(
             owned_directory(self._host, self._ledger, self._spec.workdir)
@@ -250,8 +251,8 @@ class XenMachine(Machine):
         await xen.unpause(self._host, self.id, counted_by=counted_by)
 
     async def _build(self, guest_file: Path) -> None:
-        # In the foreground: xl ends when the domain does, and says why. Paused: the console is to
-        # be open, and everything verified, before the first instruction.
+        # In the foreground: xl ends when the domain does, and reports why. Paused: the console is
+        # opened, and everything verified, before the first instruction.
         argv = ["sh", "-c", _BOTH, "sh", xen.XL, "create", "-F", "-p", str(guest_file)]
         self._process = await start_owned(self._host, self._ledger, argv)
         self._watch = asyncio.create_task(self._follow(self._process))
@@ -270,7 +271,7 @@ class XenMachine(Machine):
     async def _join_network(self) -> None:
         if self._spec.network is None:
             return
-        # The names that Xen gives to its own card and to the one that QEMU emulates next to it.
+        # Xen's names of its own card and of the one that QEMU emulates next to it.
         own, emulated = f"vif{self.id}.0", f"vif{self.id}.0-emu"
         used = own if self._options.card == "netfront" else emulated
         for name in (own, emulated):
@@ -294,7 +295,7 @@ class XenMachine(Machine):
     async def _open(self, key: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         deadline = time.monotonic() + _CONSOLE_S
         while True:
-            # The console's daemon takes its time, and does not announce itself.
+            # The console's daemon takes some time, and does not announce itself.
             answer = await self._host.run(["xenstore-read", key], timeout_s=xen.COMMAND_S)
             path = answer.stdout.decode(errors="replace").strip()
             if answer.ok and path.startswith("/"):
@@ -323,7 +324,7 @@ class XenMachine(Machine):
         except (MachineFault, OSError, ValueError) as lost:
             self._fail(f"the host lost sight of it: {lost}")
             return
-        # Where the guest fell before it spoke, another boot may well succeed (`tare help lab`).
+        # If the guest ended before its hello, another boot may well succeed (`tare help lab`).
         fell_at_boot = self._built.done() and not self._answered
         self._fail(await self._why(code), transient=fell_at_boot)
 
@@ -335,7 +336,7 @@ class XenMachine(Machine):
             self._built.set_result(built)
 
     async def _await_panic(self) -> None:
-        """End the machine when its kernel panicked and then hangs instead of crashing."""
+        """End the machine if its kernel panicked and then hangs instead of crashing."""
         await self._console.panicked.wait()
         await asyncio.sleep(_PANIC_S)
         panic = f"the guest's kernel panicked: {self._console.panic}"
@@ -357,7 +358,7 @@ class XenMachine(Machine):
         answer = "\n".join(self._xl_lines)
         if not self._built.done():
             return f"Xen did not build the domain: {await self._refusal(answer, code)}"
-        # The console's last words are still on their way.
+        # The console's last output is still on its way.
         await asyncio.sleep(_LOOK_S)
         if self._console.panic:
             return f"the guest's kernel panicked: {self._console.panic}"

@@ -19,23 +19,23 @@ from tare.study.reading.former_options import XEN
 from tare.units import Duration, format_duration, format_percent, format_quantity
 
 DEFAULT_WEIGHT = 256
-"""What Xen gives every domain (xen/common/sched/credit.c, CSCHED_DEFAULT_WEIGHT)."""
+"""Xen's default weight of a domain (xen/common/sched/credit.c, CSCHED_DEFAULT_WEIGHT)."""
 MODEL_WEIGHT = 100
-"""What :class:`Scheduling` calls the weight of others."""
+"""The default weight in the units of :class:`Scheduling`."""
 MOST_WEIGHT = 65_535
 MOST_CAP = 655
-"""CPUs; Xen takes percent of one in 16 bits (xen/include/public/domctl.h)."""
+"""The greatest cap in CPUs; Xen stores a percentage in 16 bits (xen/include/public/domctl.h)."""
 LEAST_RATELIMIT_S = 100e-6
 MOST_RATELIMIT_S = 0.5
 """XEN_SYSCTL_SCHED_RATELIMIT_MIN and _MAX (xen/include/public/sysctl.h)."""
 DEFAULT_POOL = "Pool-0"
 WITH_SLICE = "credit"
 CREDIT_SCHEDULERS = ("credit", "credit2")
-"""The schedulers that know weight, cap and rate limit."""
+"""The schedulers that support weight, cap and rate limit."""
 
 
 def whole_milliseconds(seconds: float) -> int:
-    """Return a time slice in milliseconds; raises ValueError for what Xen cannot set."""
+    """Convert a time slice to milliseconds; raises ValueError if Xen cannot set it."""
     milliseconds = round(seconds * 1e3)
     if not 1 <= milliseconds <= 1000 or abs(milliseconds - seconds * 1e3) > 1e-6:
         raise ValueError("Xen's time slice is a whole number of milliseconds, 1 to 1000")
@@ -129,7 +129,7 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
 
     @classmethod
     def within(cls, wanted: Scheduling) -> Scheduling:
-        """Refuse what Xen's schedulers do not know, and what they cannot be set to."""
+        """Refuse settings and values that Xen's schedulers do not support."""
         if wanted.period is not None and wanted.reservation is None:
             raise ValueError("Xen's schedulers do not support a period for a cap; remove it")
         if wanted.slice is not None:
@@ -140,12 +140,12 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
 
     @property
     def host_cpus(self) -> Mapping[str, tuple[int, ...]]:
-        """The CPUs of the host that options name by their numbers, by the option."""
+        """Host CPUs that options list by number, by the name of the option."""
         return listed_cpus(dom0_cpus=self.dom0_cpus)
 
     @property
     def wanted_devices(self) -> str:
-        """The device models asked for."""
+        """The requested device models."""
         return self.devices
 
     @model_validator(mode="after")
@@ -180,7 +180,7 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
 
     @model_serializer(mode="wrap")
     def _omit_unset(self, usual: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what stays as it is on the host, and what is not set."""
+        """Leave out settings that keep the host's default, and settings that are not given."""
         values = super()._omit_unset(usual)
         usually = {
             "nic": "auto",
@@ -196,10 +196,10 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
         }
 
     def lacks(self, scheduler: str) -> str:
-        """Return the first thing asked for that a scheduler does not know; empty if none.
+        """Return the first requested setting that a scheduler does not support; empty if none.
 
-        Source: xen/include/public/domctl.h, struct xen_domctl_scheduler_op: rtds has period and
-        budget, null has nothing.
+        Source: xen/include/public/domctl.h, struct xen_domctl_scheduler_op: rtds has only period
+        and budget, null has nothing.
         """
         if scheduler in CREDIT_SCHEDULERS:
             return ""
@@ -213,13 +213,13 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
 
     @property
     def grants(self) -> bool:
-        """Whether something is asked for that RTDS alone has."""
+        """Whether a setting is requested that only RTDS supports."""
         both = (self.scheduling.reservation, self.neighbour_scheduling.reservation)
         return any(given is not None for given in (self.extra_time, *both))
 
     @property
     def wanted_scheduler(self) -> str | None:
-        """The scheduler that must run the domain's CPUs; None: whichever runs."""
+        """The scheduler that must run the domain's CPUs; None: any."""
         if self.scheduler is not None:
             return self.scheduler
         if self.grants:
@@ -227,14 +227,14 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
         return WITH_SLICE if self.slice_ms is not None else None
 
     def granted(self, role: str, vcpus: int) -> Rtds | None:
-        """Return what RTDS is to grant each vCPU of a machine; None leaves it to Xen.
+        """Return RTDS's grant for each vCPU of a machine; None keeps Xen's default.
 
         Args:
-            role: The machine's.
-            vcpus: How many it has: a reservation is divided among them.
+            role: The machine's role.
+            vcpus: The machine's number of vCPUs, among which a reservation is divided.
 
         Raises:
-            ValueError: Each vCPU would be granted more than there is.
+            ValueError: The grant for each vCPU is outside RTDS's limits.
         """
         if role == TRIAL or not self.grants:
             return None
@@ -256,7 +256,7 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
         return granted
 
     def limit_of(self, role: str) -> str:
-        """Return what may keep a machine from an idle CPU: a cap, a budget; empty for nothing."""
+        """Return what may keep a machine from an idle CPU: a cap or a budget; empty: nothing."""
         if self.cap_of(role) is not None:
             return "cap"
         return "budget of RTDS" if role == SUBJECT and self.extra_time is False else ""
@@ -279,27 +279,27 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
 
     @property
     def pool(self) -> str:
-        """The CPU pool that machines run in."""
+        """The CPU pool in which machines run."""
         return self.cpupool or DEFAULT_POOL
 
     @property
     def slice_ms(self) -> int | None:
-        """The time slice asked for, in milliseconds."""
+        """The requested time slice, in milliseconds."""
         wanted = self.scheduling.slice or self.neighbour_scheduling.slice
         return None if wanted is None else whole_milliseconds(wanted)
 
     @property
     def ratelimit_us(self) -> int | None:
-        """The rate limit asked for, in microseconds."""
+        """The requested rate limit, in microseconds."""
         return None if self.ratelimit is None else round(self.ratelimit * 1e6)
 
     def weight_of(self, role: str) -> int | None:
-        """Return a machine's weight in Xen's units; None for Xen's default."""
+        """Return a machine's weight in Xen's units; None keeps Xen's default."""
         wanted = self.scheduling_of(role).weight
         return None if wanted is None else round(wanted * DEFAULT_WEIGHT / MODEL_WEIGHT)
 
     def cap_of(self, role: str) -> int | None:
-        """Return a machine's cap in percent of a CPU; None for none."""
+        """Return a machine's cap in percent of a CPU; None: no cap."""
         wanted = self.scheduling_of(role).cap
         return None if wanted is None else max(1, round(wanted * 100))
 
@@ -316,7 +316,7 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
         return parts
 
     def words(self) -> str:
-        """Return it as a short phrase, such as ``Xen PV, credit, slice 1 ms``."""
+        """Return the options as a short phrase, such as ``Xen PV, credit, slice 1 ms``."""
         parts = [f"Xen {self.type.upper()}"]
         if self.type == "hvm":
             parts.append(f"{self.devices} devices")

@@ -1,4 +1,4 @@
-"""Read what Xen's ``xl`` prints; pure, and forgiving of lines that are not understood.
+"""Parse the output of Xen's ``xl``; pure functions that ignore lines in an unknown format.
 
 The formats are those of Xen's tools/xl (``xl_list.c``, ``xl_vcpu.c``, ``xl_info.c``,
 ``xl_sched.c``, ``xl_cpupool.c``), versions 4.11 to 4.19.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tare.study.planning.host_cpus import HostCpus
 
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-# A half-built domain has no name yet; a name may hold spaces, so the numbers decide.
+# A half-built domain has no name yet. A name may contain spaces, so the numbers mark its end.
 _DOMAIN = re.compile(
     r"^(?P<name>\S.*?)?\s+(?P<id>\d+)\s+(?P<memory>\d+)\s+(?P<vcpus>\d+)"
     r"\s+(?P<state>[rbpscd-]{6})\s+(?P<time>\d+\.\d)"
@@ -36,12 +36,12 @@ class Domain:
     Args:
         name: Its name; empty while it is being built.
         id: Its number; 0 is dom0.
-        memory: Bytes.
+        memory: Its memory in bytes.
         vcpus: Its number of vCPUs.
         state: Six letters ``rbpscd`` or dashes: running, blocked, paused, shut down, crashed,
             dying.
         cpu_s: CPU seconds of all its vCPUs, to 0.1 s.
-        uuid: Its identity; empty if it was not asked for.
+        uuid: Its UUID; empty if the output does not show it.
     """
 
     name: str
@@ -54,12 +54,12 @@ class Domain:
 
     @property
     def paused(self) -> bool:
-        """Whether somebody has paused it."""
+        """Whether the domain is paused."""
         return "p" in self.state
 
     @property
     def words(self) -> str:
-        """Its state in words."""
+        """The domain's state in words."""
         known = {
             "d": "dying",
             "c": "crashed",
@@ -73,7 +73,7 @@ class Domain:
 
 @dataclass(frozen=True)
 class Vcpu:
-    """One line of ``xl vcpu-list``: which CPUs a vCPU may run on, as Xen writes it."""
+    """One line of ``xl vcpu-list``; ``hard`` lists the CPUs on which the vCPU may run."""
 
     domain: int
     number: int
@@ -91,7 +91,7 @@ class Pool:
 
 
 def domains(listed: str) -> tuple[Domain, ...]:
-    """Read ``xl list`` or ``xl list -v``."""
+    """Parse ``xl list`` or ``xl list -v``."""
     found = []
     for line in listed.splitlines():
         if match := _DOMAIN.match(line):
@@ -111,7 +111,7 @@ def domains(listed: str) -> tuple[Domain, ...]:
 
 
 def vcpus(listed: str) -> tuple[Vcpu, ...]:
-    """Read ``xl vcpu-list``."""
+    """Parse ``xl vcpu-list``."""
     return tuple(
         Vcpu(int(match["id"]), int(match["vcpu"]), float(match["time"]), match["hard"])
         for line in listed.splitlines()
@@ -120,13 +120,13 @@ def vcpus(listed: str) -> tuple[Vcpu, ...]:
 
 
 def info(shown: str) -> dict[str, str]:
-    """Read the ``name : value`` lines of ``xl info``."""
+    """Parse the ``name : value`` lines of ``xl info``."""
     pairs = (line.partition(":") for line in shown.splitlines())
     return {key.strip(): value.strip() for key, colon, value in pairs if colon and key.strip()}
 
 
 def version(facts: Mapping[str, str]) -> str:
-    """Return Xen's version from what :func:`info` read; empty if it does not say."""
+    """Return Xen's version from the facts of :func:`info`; empty if they lack it."""
     if "xen_version" in facts:
         return facts["xen_version"]
     parts = [facts.get("xen_major", ""), facts.get("xen_minor", "")]
@@ -134,7 +134,7 @@ def version(facts: Mapping[str, str]) -> str:
 
 
 def pools(listed: str) -> tuple[Pool, ...]:
-    """Read ``xl cpupool-list``."""
+    """Parse ``xl cpupool-list``."""
     return tuple(
         Pool(match["name"], int(match["cpus"]), match["scheduler"])
         for line in listed.splitlines()
@@ -143,10 +143,10 @@ def pools(listed: str) -> tuple[Pool, ...]:
 
 
 def parameters(shown: str) -> dict[str, int]:
-    """Read a pool's line of ``xl sched-credit -s`` or ``sched-credit2 -s``.
+    """Parse a pool's line of ``xl sched-credit -s`` or ``sched-credit2 -s``.
 
     Returns:
-        ``tslice`` and ``ratelimit``, as far as the scheduler has them, in microseconds.
+        ``tslice`` and ``ratelimit`` in microseconds, as far as the scheduler has them.
     """
     return {
         name: int(value) * (1000 if unit == "ms" else 1)
@@ -155,7 +155,7 @@ def parameters(shown: str) -> dict[str, int]:
 
 
 def weight_and_cap(shown: str) -> dict[str, int]:
-    """Read a domain's line of ``xl sched-credit -d`` or ``sched-credit2 -d``.
+    """Parse a domain's line of ``xl sched-credit -d`` or ``sched-credit2 -d``.
 
     Returns:
         ``weight`` and ``cap_percent``; empty if no line ends with two numbers.
@@ -168,7 +168,7 @@ def weight_and_cap(shown: str) -> dict[str, int]:
 
 
 def topology(shown: str) -> HostCpus | None:
-    """Read the host's CPUs from ``xl info -n``: dom0's kernel sees only its own vCPUs.
+    """Parse the host's CPUs from ``xl info -n``: dom0's kernel sees only its own vCPUs.
 
     Returns:
         CPUs, hardware threads of each core, and NUMA nodes; None if the output has none.
@@ -192,9 +192,9 @@ def topology(shown: str) -> HostCpus | None:
 
 
 def reason(printed: str) -> str:
-    """Return Xen's own reason from what ``xl`` wrote: its errors, without their places.
+    """Return Xen's own reason from the output of ``xl``: its errors without source locations.
 
-    The first error is the cause; those after it only show how it travelled upwards.
+    The first error is the cause; later ones only show how it passed through the layers above.
     """
     errors = []
     for line in printed.splitlines():

@@ -52,14 +52,14 @@ _ASK_S = 30.0
 
 
 MAX_VCPUS = 128
-"""What Xen gives a HVM guest (HVM_MAX_VCPUS, xen/include/public/hvm/hvm_info_table.h)."""
+"""Xen's limit for a HVM guest (HVM_MAX_VCPUS, xen/include/public/hvm/hvm_info_table.h)."""
 MIN_MEMORY = 160 << 20
-"""The least with which the real-time image boots to the agent's hello."""
+"""The least memory in bytes with which the real-time image boots to the agent's hello."""
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What :meth:`Xen.check` learned."""
+    """The findings of :meth:`Xen.check`."""
 
     problem: str = ""
     hint: str = ""
@@ -95,7 +95,7 @@ class Xen(Platform[XenOptions]):
         return options.words()
 
     def stated(self, options: XenOptions) -> Statement:
-        """Return what Xen offers where the host lacks nothing."""
+        """Return what Xen offers on a host that lacks nothing."""
         needs = [
             "Xen with dom0 (xen-system-amd64)",
             *(["qemu-system-xen"] if options.type == "hvm" else []),
@@ -111,7 +111,8 @@ class Xen(Platform[XenOptions]):
             confirmed="lab",
             host_boot=_host_boot(options),
             boots_image=True,
-            # As a PV guest it was seen to spin for ever; all types are compared on one kernel.
+            # As a PV guest, that kernel was seen to spin for ever. All types use one kernel, so
+            # that they can be compared.
             realtime_kernel=False,
             network=NetworkWays(rooted=frozenset({"vif"})),
             boot_s=5.0,
@@ -119,7 +120,7 @@ class Xen(Platform[XenOptions]):
         )
 
     def writes(self, options: XenOptions) -> tuple[Write, ...]:
-        """Return what domains make in their dom0."""
+        """Return the objects and settings that domains need in their dom0."""
         return (
             *PROCESS_MACHINE,
             Write("domain", "xl create tare-…, xl sched-… --domain=tare-…", "xl destroy tare-…"),
@@ -127,7 +128,7 @@ class Xen(Platform[XenOptions]):
         )
 
     async def check(self, context: Context, options: XenOptions) -> Verdict:
-        """Find out whether domains can be started; nothing is started for it."""
+        """Find out whether domains can be started, without starting one."""
         sure = True
         try:
             found = await _look(context.host, options)
@@ -156,7 +157,7 @@ class Xen(Platform[XenOptions]):
     async def prepare(
         self, context: Context, options: XenOptions, shape: Shape, realtime: bool
     ) -> Prepared:
-        """Build or find the image, and bring it to the host.
+        """Find the image in the cache or build it, and copy it to the host.
 
         Raises:
             InputError: There is no such kernel, or it lacks what the devices need.
@@ -166,7 +167,7 @@ class Xen(Platform[XenOptions]):
         try:
             await _brought(context.host, options, image)
         except (MachineFault, OSError) as error:
-            # Once more when a machine starts, which then fails by its own.
+            # The copy is tried again when a machine starts, which then fails itself.
             notes: tuple[str, ...] = (f"the image could not be brought to the host: {error}",)
         else:
             notes = ()
@@ -178,7 +179,7 @@ class Xen(Platform[XenOptions]):
         """Start a domain; its vCPUs are pinned before its first instruction.
 
         Raises:
-            MachineFault: Xen refused, with its own words.
+            MachineFault: Xen refused, with its message.
         """
         return await launch(context, options, prepared.extra["image"], spec)
 
@@ -198,10 +199,10 @@ async def launch(
         options: The machine's options.
         image: The image that it boots.
         spec: Name, shape, pinning and folder.
-        append: The kernel command line, where it is to differ from the usual one.
+        append: The kernel command line, if it differs from the usual one.
 
     Raises:
-        MachineFault: Xen refused, with its own words; or its console is not served.
+        MachineFault: Xen refused, with its message; or its console is not served.
     """
     boots = await _brought(context.host, options, image)
     words = kernel_arguments(options, counted=context.counted) if append is None else append
@@ -216,7 +217,7 @@ async def launch(
             )
         )
     except BaseException:
-        # What it died of counts, not what is left after it.
+        # Report the first fault, not a later one from the clean-up.
         with contextlib.suppress(MachineFault):
             await machine.stop()
         raise
@@ -237,22 +238,22 @@ async def host_cpus(host: Host) -> HostCpus:
 
 
 async def _brought(host: Host, options: XenOptions, image: GuestImage) -> Boots:
-    # A HVM guest's kernel is loaded by the firmware of its PC, which takes a bzImage.
+    # A HVM guest's kernel is loaded by the firmware of its PC, which needs a bzImage.
     kernel = image.kernel if options.type == "hvm" else image.boot_kernel
     files = (copy_to_host(host, kernel), copy_to_host(host, image.initramfs))
     return Boots(*await asyncio.gather(*files))
 
 
 def _host_boot(options: XenOptions) -> str:
-    """Return ``xen``, or ``xen:credit`` where that scheduler must run the default pool."""
+    """Return ``xen``, or ``xen:credit`` if that scheduler must run the default pool."""
     must = options.wanted_scheduler
     chosen_at_boot = must in (WITH_SLICE, SCHEDULER) and options.cpupool is None
     return f"xen:{must}" if chosen_at_boot else "xen"
 
 
 def _kernel(context: Context) -> str:
-    # Not Debian's real-time kernel, though the workload may be: as a PV guest on a busy host it
-    # was seen to spin in its timer interrupt for ever.
+    # Do not use Debian's real-time kernel, even for a real-time workload: as a PV guest on a busy
+    # host it was seen to spin in its timer interrupt for ever.
     return context.kernel or "generic"
 
 
@@ -303,7 +304,7 @@ async def _look(host: Host, options: XenOptions) -> _Found:
         return _Found(f"the host is {machine}; guests are x86_64 so far")
     if problem := await why_not_dom0(host):
         return _Found(*problem)
-    # xl would wait for an answer of xenstored for ever.
+    # If xenstored does not answer, xl waits for ever.
     if problem := await no_xenstored(host):
         return _Found(*problem)
     facts = xen_output.info(await xen.asked(host, "info"))
@@ -359,7 +360,7 @@ _NO_XEN = "this host does not run under Xen"
 
 
 async def why_not_dom0(host: Host) -> tuple[str, str] | None:
-    """Return why a host is not a dom0, and what to do; None where it is one."""
+    """Return why a host is not a dom0, and what to do; None if it is one."""
     try:
         kind = (await host.read("/sys/hypervisor/type")).decode().strip()
     except OSError:
@@ -374,7 +375,7 @@ async def why_not_dom0(host: Host) -> tuple[str, str] | None:
 
 
 async def no_xenstored(host: Host) -> tuple[str, str] | None:
-    """Return why Xen's toolstack would not answer, and what to do; None where it would."""
+    """Return why Xen's toolstack would not answer, and what to do; None if it would."""
     try:
         answer = await host.run(["xenstore-read", "domid"], timeout_s=LOOK_S)
     except InputError:
@@ -389,7 +390,7 @@ async def no_xenstored(host: Host) -> tuple[str, str] | None:
 
 
 async def no_device_model(host: Host) -> tuple[str, str] | None:
-    """Return that there is no QEMU for HVM guests, and what to do; None where there is one."""
+    """Return the problem and what to do if there is no QEMU for HVM guests; None if not."""
     for path in ("/usr/libexec/xen-qemu-system-i386", "/usr/lib/xen/bin/qemu-system-i386"):
         if await host.exists(path):
             return None
@@ -403,7 +404,7 @@ async def no_device_model(host: Host) -> tuple[str, str] | None:
 
 
 async def _xl_version(host: Host, facts: dict[str, str]) -> str:
-    # xl has no version of its own to tell: it is built with the Xen of its package.
+    # xl does not report its own version: it is built with the Xen of its package.
     shown = await host.run(
         ["sh", "-c", 'readlink -f "$(command -v xl)"; ls -d /usr/lib/xen-*'], timeout_s=LOOK_S
     )
@@ -415,7 +416,7 @@ async def _xl_version(host: Host, facts: dict[str, str]) -> str:
 
 
 async def _is_emulated(host: Host) -> bool:
-    """Check whether the host's own processor is software: then times show behaviour only."""
+    """Check whether the host's own processor is emulated; times then show behaviour only."""
     with contextlib.suppress(OSError):
         return (await host.read("/sys/class/dmi/id/sys_vendor")).decode().strip() == "QEMU"
     return False

@@ -1,4 +1,4 @@
-"""The scheduling of a machine under Xen: settings held while it runs, applied and verified."""
+"""A machine's scheduling under Xen: apply it, verify it, and hold shared settings meanwhile."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ LEAST_RATELIMIT_US = 100
 
 
 async def pool_of(host: Host, options: XenOptions) -> xen_output.Pool | None:
-    """Return the CPU pool that the options name; None where Xen has none of that name."""
+    """Return the CPU pool that the options name; None if Xen has no pool of that name."""
     pools = xen_output.pools(await xen.asked(host, "cpupool-list"))
     return next((pool for pool in pools if pool.name == options.pool), None)
 
 
 def wanted_parameters(options: XenOptions, now: Mapping[str, str]) -> dict[str, str]:
-    """Return the scheduler parameters to set, in microseconds as text; empty to leave all.
+    """Return the scheduler parameters to set, in microseconds as text; empty to change none.
 
     Args:
         options: The requested options.
-        now: What they are: ``tslice`` and ``ratelimit`` as far as the scheduler has them.
+        now: Their present values: ``tslice`` and ``ratelimit`` as far as the scheduler has them.
     """
     wanted: dict[str, str] = {}
     if options.slice_ms is not None:
@@ -49,7 +49,7 @@ def wanted_parameters(options: XenOptions, now: Mapping[str, str]) -> dict[str, 
         wanted["ratelimit"] = str(options.ratelimit_us)
     elif options.slice_ms is not None:
         half = max(LEAST_RATELIMIT_US, options.slice_ms * 500)
-        # Xen refuses a slice that is shorter than the limit, and the limit would decide instead.
+        # Xen refuses a slice shorter than the limit, because the limit would determine the slice.
         if int(now.get("ratelimit", "0")) > half:
             wanted["ratelimit"] = str(half)
     return wanted
@@ -62,12 +62,12 @@ async def held_settings(
     """Hold the settings of Xen and dom0 that a machine asks for; restore them at the end.
 
     Yields:
-        ``scheduler``, ``pool``, ``before`` (the pool's parameters that were changed, in
-        microseconds), and what ``dom0_vcpus``, ``dom0`` (the CPUs of its vCPUs) and
-        ``dom0_weight`` were, where they were changed.
+        ``scheduler`` and ``pool``. If they were changed, also the former values: ``before`` (the
+        pool's parameters, in microseconds), ``dom0_vcpus``, ``dom0`` (the CPUs of its vCPUs) and
+        ``dom0_weight``.
 
     Raises:
-        MachineFault: Xen refuses, in its words, or does not take a setting.
+        MachineFault: Xen refuses, with its message, or does not take a setting.
     """
     async with AsyncExitStack() as held:
 
@@ -98,7 +98,7 @@ async def held_settings(
 
 
 async def _dom0s_scheduler(host: Host) -> str:
-    """Return the scheduler of the pool that dom0 is in, which is always the first."""
+    """Return the scheduler of dom0's pool, which is always the first one."""
     pools = xen_output.pools(await xen.asked(host, "cpupool-list"))
     scheduler = next((pool.scheduler for pool in pools if pool.name == DEFAULT_POOL), "")
     if scheduler not in CREDIT_SCHEDULERS:
@@ -107,7 +107,7 @@ async def _dom0s_scheduler(host: Host) -> str:
 
 
 def kept_on(options: XenOptions, all_cpus: int) -> str:
-    """Return the CPUs that dom0 is to be kept on, as Xen writes them.
+    """Return the CPUs to which dom0 is to be restricted, as Xen writes them.
 
     Raises:
         MachineFault: The host lacks one of them.
@@ -123,11 +123,11 @@ def kept_on(options: XenOptions, all_cpus: int) -> str:
 
 
 def listed(cpus: Sequence[int], all_cpus: int) -> str:
-    """Return CPUs as ``xl vcpu-list`` writes them: ``0-1,3``, or ``all``.
+    """Format CPUs as ``xl vcpu-list`` prints them: ``0-1,3``, or ``all``.
 
     Args:
-        cpus: Their numbers.
-        all_cpus: How many the host has.
+        cpus: The CPU numbers.
+        all_cpus: The host's number of CPUs.
     """
     wanted = sorted(set(cpus))
     if wanted == list(range(all_cpus)):
@@ -144,7 +144,7 @@ def listed(cpus: Sequence[int], all_cpus: int) -> str:
 async def _parameters_before(
     host: Host, ledger: Ledger, pool: xen_output.Pool
 ) -> Mapping[str, str]:
-    """Return the pool's parameters from before any machine of the run changed them."""
+    """Return the pool's parameters before any machine of the run changed them."""
     now = await scheduler_parameters(host, pool.scheduler, pool.name)
     parameters = SchedulerParameters(host, pool.scheduler, pool.name, now)
     before: dict[str, str] = value_before(ledger, parameters, {})
@@ -156,20 +156,20 @@ async def apply_and_verify_scheduling(
 ) -> dict[str, Any]:
     """Grant a paused domain its budget, and verify all of its scheduling.
 
-    Its guest file has set pinning, weight and cap already; RTDS's budget is set here.
+    Its guest file has already set pinning, weight and cap. RTDS's budget is set here.
 
     Args:
         host: The host.
         options: The requested options.
         spec: Its pinning and role.
         id: The domain's number.
-        held: What :func:`held_settings` yielded.
+        held: The value that :func:`held_settings` yielded.
 
     Returns:
-        What Xen says of it, for the record.
+        Xen's report on it, for the record.
 
     Raises:
-        MachineFault: Something differs from what was requested.
+        MachineFault: A setting differs from the request.
     """
     scheduler = held["scheduler"]
     record: dict[str, Any] = {**held, "vcpus": await _verified_pinning(host, spec, id)}
@@ -182,10 +182,10 @@ async def apply_and_verify_scheduling(
 
 
 async def _verified_pinning(host: Host, spec: MachineSpec, id: int) -> dict[str, str]:
-    """Return the CPUs of each of a domain's vCPUs; raises MachineFault."""
+    """Return the CPUs of each of a domain's vCPUs; raises MachineFault if a pin is missing."""
     pinned = await pinned_cpus(host, id)
     if "all" in pinned.values() and await _cpus(host) == 1:
-        # So Xen writes the one CPU that there is.
+        # On a computer with one CPU, Xen writes `all` for it.
         pinned = {number: "0" if cpus == "all" else cpus for number, cpus in pinned.items()}
     for number in range(spec.shape.vcpus if spec.cpus else 0):
         wanted = str(spec.cpus[number % len(spec.cpus)])
@@ -200,7 +200,7 @@ async def _verified_pinning(host: Host, spec: MachineSpec, id: int) -> dict[str,
 async def _verified_share(
     host: Host, options: XenOptions, spec: MachineSpec, id: int, scheduler: str
 ) -> dict[str, int]:
-    """Return weight and cap of a domain, where they were asked for; raises MachineFault."""
+    """Return weight and cap of a domain if they were requested; raises MachineFault."""
     wanted = {"weight": options.weight_of(spec.role), "cap_percent": options.cap_of(spec.role)}
     asked = {name: value for name, value in wanted.items() if value is not None}
     if asked:
@@ -216,7 +216,7 @@ async def _verified_share(
 async def _granted(
     host: Host, options: XenOptions, spec: MachineSpec, id: int
 ) -> dict[str, dict[str, int | bool]]:
-    """Grant a domain what RTDS is to grant it; it does not run yet."""
+    """Apply RTDS's grant to a paused domain, and return it for the record."""
     try:
         wanted = options.granted(spec.role, spec.shape.vcpus)
     except ValueError as error:

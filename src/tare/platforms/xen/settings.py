@@ -1,4 +1,4 @@
-"""Settings of Xen, of dom0 and of a domain: each read, set and verified by ``xl``."""
+"""Settings of Xen, of dom0 and of a domain: ``xl`` reads, sets and verifies each of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Values = dict[str, str]
 
 
 class XenSetting(Setting[Values]):
-    """A setting of Xen's or of dom0's, which all domains of a run share.
+    """A setting of Xen or of dom0, which all domains of a run share.
 
     Args:
         host: The host's dom0.
@@ -23,18 +23,18 @@ class XenSetting(Setting[Values]):
 
     kind = "xen-setting"
     what: str
-    """How the ledger distinguishes it from the others."""
+    """The word by which the ledger distinguishes this setting from others."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """What it is."""
+        """The kind of setting, for the ledger."""
         return {"what": self.what}
 
     def shown(self, value: Values) -> str:
-        """Return such as ``tslice 1000, ratelimit 500``."""
+        """Return the values in words, such as ``tslice 1000, ratelimit 500``."""
         return ", ".join(f"{name} {each}" for name, each in value.items())
 
 
@@ -45,7 +45,7 @@ class SchedulerParameters(XenSetting):
         host: The host.
         scheduler: The pool's scheduler.
         pool: The pool.
-        names: Which of its parameters.
+        names: The names of the parameters to set.
     """
 
     what = "scheduler"
@@ -60,12 +60,12 @@ class SchedulerParameters(XenSetting):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """Scheduler and pool."""
+        """The scheduler and the pool, for the ledger."""
         return {**super().details, "scheduler": self._scheduler, "pool": self._pool}
 
     @property
     def words(self) -> str:
-        """Scheduler and pool."""
+        """The scheduler and the pool, in words."""
         return f"Xen's scheduler {self._scheduler} of pool {self._pool}"
 
     async def read(self) -> Values:
@@ -74,7 +74,7 @@ class SchedulerParameters(XenSetting):
         return {name: found[name] for name in self._names if name in found}
 
     async def set(self, value: Values) -> str:
-        """Set them; raises MachineFault with Xen's words."""
+        """Set the parameters; raises MachineFault with Xen's message."""
         words = []
         if "tslice" in value:
             words += ["-t", str(int(value["tslice"]) // 1000)]
@@ -88,7 +88,7 @@ async def scheduler_parameters(host: Host, scheduler: str, pool: str) -> Values:
     """Return all parameters of a pool's scheduler in microseconds, as text.
 
     Raises:
-        MachineFault: Xen refuses, in its words.
+        MachineFault: Xen refuses, with its message.
     """
     shown = await xen.asked(host, f"sched-{scheduler}", "-s", "-p", pool)
     return {name: str(value) for name, value in xen_output.parameters(shown).items()}
@@ -110,14 +110,14 @@ class Dom0Pinning(XenSetting):
         self._vcpus = tuple(vcpus)
 
     async def read(self) -> Values:
-        """Return the CPUs of those vCPUs that dom0 has."""
+        """Return the CPUs of those of these vCPUs that dom0 has."""
         found = await pinned_cpus(self._host, 0)
         return {number: found[number] for number in self._vcpus if number in found}
 
     async def set(self, value: Values) -> str:
-        """Pin them; raises MachineFault with Xen's words."""
+        """Pin the vCPUs; raises MachineFault with Xen's message."""
         for number, cpus in value.items():
-            # "-" leaves the preference among them unchanged.
+            # "-" leaves the soft affinity unchanged.
             await xen.asked(self._host, "vcpu-pin", "0", number, cpus, "-")
         return ""
 
@@ -126,14 +126,14 @@ async def pinned_cpus(host: Host, domain: int) -> Values:
     """Return the CPUs that each vCPU of a domain may use, by its number, as Xen writes them.
 
     Raises:
-        MachineFault: Xen refuses, in its words.
+        MachineFault: Xen refuses, with its message.
     """
     listed = xen_output.vcpus(await xen.asked(host, "vcpu-list", str(domain)))
     return {str(vcpu.number): vcpu.hard for vcpu in listed if vcpu.domain == domain}
 
 
 class Dom0Vcpus(XenSetting):
-    """The number of dom0's vCPUs that are on; the last ones are turned off."""
+    """The number of dom0's vCPUs that are on; surplus vCPUs with the highest numbers are off."""
 
     what = "dom0-vcpus"
     words = "Xen's number of dom0's vCPUs"
@@ -141,7 +141,7 @@ class Dom0Vcpus(XenSetting):
     hint = "ask for no more than Xen's dom0_max_vcpus"
 
     async def read(self) -> Values:
-        """Return their number."""
+        """Return the number of dom0's vCPUs."""
         known = {domain.id: domain for domain in await xen.all_domains(self._host)}
         return {"vcpus": str(known[0].vcpus)} if 0 in known else {}
 
@@ -149,10 +149,10 @@ class Dom0Vcpus(XenSetting):
         """Turn vCPUs on or off.
 
         Returns:
-            Why dom0's kernel does not turn one on, in its words.
+            The error if dom0's kernel cannot turn one on; empty if all are on.
         """
         await xen.asked(self._host, "vcpu-set", "0", value["vcpus"])
-        # dom0's kernel turns vCPUs off by itself; on other systems udev turns them on.
+        # dom0's kernel turns vCPUs off by itself. It does not turn them on; elsewhere udev does.
         command = ["sh", "-c", _TURN_ON, "sh", value["vcpus"]]
         turned = await self._host.run(command, timeout_s=xen.COMMAND_S)
         return "" if turned.ok else turned.words()
@@ -174,7 +174,7 @@ done
 
 
 class Dom0Weight(XenSetting):
-    """The weight of dom0 in Xen's measure.
+    """The weight of dom0 in Xen's units.
 
     Args:
         host: The host.
@@ -190,16 +190,16 @@ class Dom0Weight(XenSetting):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """The scheduler."""
+        """The scheduler, for the ledger."""
         return {**super().details, "scheduler": self._scheduler}
 
     async def read(self) -> Values:
-        """Return it."""
+        """Return dom0's weight."""
         found = await weight_and_cap(self._host, self._scheduler, 0)
         return {"weight": str(found["weight"])} if "weight" in found else {}
 
     async def set(self, value: Values) -> str:
-        """Set it; raises MachineFault with Xen's words."""
+        """Set dom0's weight; raises MachineFault with Xen's message."""
         words = ("-d", "0", "-w", value["weight"])
         await xen.asked(self._host, f"sched-{self._scheduler}", *words)
         return ""
@@ -209,7 +209,7 @@ async def weight_and_cap(host: Host, scheduler: str, domain: int) -> dict[str, i
     """Return ``weight`` and ``cap_percent`` of a domain under credit or credit2.
 
     Raises:
-        MachineFault: Xen refuses, in its words.
+        MachineFault: Xen refuses, with its message.
     """
     return xen_output.weight_and_cap(await xen.asked(host, f"sched-{scheduler}", "-d", str(domain)))
 
@@ -229,7 +229,7 @@ def setting_of(host: Host, details: Mapping[str, Any]) -> XenSetting:
 
 
 class RtdsGrant(Setting[dict[int, Rtds]]):
-    """RTDS's grant for each vCPU of a domain; it ends with the domain.
+    """RTDS's grant for each vCPU of a domain, which ends with the domain.
 
     Args:
         host: The host.
@@ -255,15 +255,15 @@ class RtdsGrant(Setting[dict[int, Rtds]]):
         return f"{self._name}: RTDS's budget of each vCPU"
 
     def shown(self, value: dict[int, Rtds]) -> str:
-        """Return such as ``6000 of 20000 µs (vCPU 0)``."""
+        """Return the grants in words, such as ``6000 of 20000 µs (vCPU 0)``."""
         return ", ".join(f"{each} (vCPU {number})" for number, each in value.items())
 
     async def read(self) -> dict[int, Rtds]:
-        """Return the grants by the vCPU's number."""
+        """Return the grants by vCPU number."""
         return granted(await xen.asked(self._host, "sched-rtds", *self._vcpus))
 
     async def set(self, value: dict[int, Rtds]) -> str:
-        """Grant all vCPUs the same; raises MachineFault with Xen's words."""
+        """Give all vCPUs the same grant; raises MachineFault with Xen's message."""
         (grant,) = set(value.values())
         times = ("-p", str(grant.period_us), "-b", str(grant.budget_us))
         extra = ("-e", str(int(grant.extra)))

@@ -20,19 +20,19 @@ LIST = (XL, "list", "-v")
 INSTALL = "apt-get install --no-remove xen-system-amd64, then reboot and choose Xen in GRUB"
 START_XENSTORED = "start Xen's services, for example: systemctl start xenstored xenconsoled"
 COMMAND_S = 60.0
-"""Longer than any of xl's commands takes, also under emulation; one that waits longer hangs."""
+"""Seconds; longer than any xl command takes, even under emulation, so a longer one hangs."""
 DESTROY_S = 60.0
-# Its end is reported over the network, which is to be quiet while the guest boots; once the guest
-# is idle, what is left of the pause passes at once.
+# The command's end is reported over the network, which must be quiet while the guest boots. The
+# pause delays that report; once the guest is idle, the rest of the pause passes at once.
 _UNPAUSED = f'{XL} unpause "$1" && sleep 10'
 
 
 async def xl(host: Host, *arguments: str, timeout_s: float = COMMAND_S) -> Completed:
-    """Run ``xl`` to its end; a status other than 0 is not an error here.
+    """Run ``xl`` to its end; an exit status other than 0 raises no error.
 
     Raises:
-        InputError: It is not installed.
-        MachineFault: It does not end: xenstored does not answer it.
+        InputError: ``xl`` is not installed.
+        MachineFault: It does not end, because xenstored does not answer it.
     """
     try:
         return await host.run([XL, *arguments], timeout_s=timeout_s)
@@ -49,7 +49,7 @@ async def xl(host: Host, *arguments: str, timeout_s: float = COMMAND_S) -> Compl
 
 
 async def asked(host: Host, *arguments: str) -> str:
-    """Return what ``xl`` printed.
+    """Run ``xl`` and return its output.
 
     Raises:
         InputError: ``xl`` is not installed.
@@ -64,12 +64,12 @@ async def asked(host: Host, *arguments: str) -> str:
 
 
 async def all_domains(host: Host) -> tuple[Domain, ...]:
-    """Return all domains, also half-built and dying ones; raises as :func:`asked`."""
+    """Return all domains, even half-built and dying ones; raises the errors of :func:`asked`."""
     return xen_output.domains(await asked(host, *LIST[1:]))
 
 
 async def find_domain(host: Host, name: str, uuid: str) -> Domain | None:
-    """Return the domain with this name, or with this identity while it has no name yet."""
+    """Return the domain with this UUID, or with this name if the UUID is unknown; None if none."""
     for domain in await all_domains(host):
         if domain.id and (domain.uuid == uuid if domain.uuid and uuid else domain.name == name):
             return domain
@@ -77,17 +77,17 @@ async def find_domain(host: Host, name: str, uuid: str) -> Domain | None:
 
 
 async def unpause(host: Host, domain: int, *, counted_by: Path | None = None) -> None:
-    """Let a domain go.
+    """Let a paused domain run.
 
     Args:
         host: The host.
         domain: The domain's number.
-        counted_by: The agent on the host, where the host's time counts instructions: the domain
-            begins at ten full minutes of it then, so that its clock has the same phase against
-            the host's timers in each boot. None elsewhere.
+        counted_by: The agent's program on the host, if the host's time counts instructions. The
+            domain then starts at the next full ten minutes, so that its clock has the same phase
+            relative to the host's timers at each boot. None otherwise.
 
     Raises:
-        MachineFault: As :func:`asked`.
+        MachineFault: As for :func:`asked`.
     """
     if counted_by is None:
         await asked(host, "unpause", str(domain))
@@ -99,13 +99,13 @@ async def unpause(host: Host, domain: int, *, counted_by: Path | None = None) ->
 
 
 class DomainResource(Resource):
-    """A domain of Tare's.
+    """A domain that belongs to Tare.
 
     Args:
         host: The host.
         name: Its name.
-        uuid: Its identity, which counts where both are known.
-        build: Builds it, paused.
+        uuid: Its UUID, which identifies it if both it and the domain's UUID are known.
+        build: Builds it, paused; None if it is only to be found and removed.
     """
 
     kind = "domain"
@@ -132,20 +132,20 @@ class DomainResource(Resource):
 
     @property
     def removed(self) -> str:
-        """That it was destroyed."""
+        """A sentence for messages, after the domain was destroyed."""
         return f"Destroyed {self.words}."
 
     async def create(self) -> None:
-        """Build it, paused; raises MachineFault with Xen's words."""
+        """Build the domain, paused; raises MachineFault with Xen's message."""
         assert self._build is not None
         await self._build()
 
     async def exists(self) -> bool:
-        """Return whether Xen lists it, also half-built or dying."""
+        """Check whether Xen lists the domain, even half-built or dying."""
         return await self._found() is not None
 
     async def remove(self) -> None:
-        """Destroy it; that Xen refuses shows in that it still exists."""
+        """Destroy the domain; if Xen refuses, it still exists afterwards."""
         domain = await self._found()
         if domain is not None:
             done = await xl(self._host, "destroy", str(domain.id), timeout_s=DESTROY_S)
@@ -153,7 +153,7 @@ class DomainResource(Resource):
             self._refusal = "" if done.ok else f": {xen_output.reason(answer)}"
 
     async def still_there(self) -> MachineFault:
-        """Return its state, what it holds, and what to do."""
+        """Return a fault with the domain's state, the memory that it holds, and what to do."""
         left = await self._found()
         if left is None:
             return await super().still_there()
