@@ -1,1 +1,1 @@
-"""Incus and LXD: virtual machines and system containers, made and removed over their REST API."""
+"""Incus and LXD: Tare creates and removes virtual machines and containers over their REST API."""

@@ -1,7 +1,7 @@
-"""The REST API of Incus and LXD: HTTP over a unix socket or TLS, and what its answers mean.
+"""A client of the REST API of Incus and LXD: HTTP over a Unix socket or TLS, and its answers.
 
 Both speak version 1.0 (linuxcontainers.org/incus/docs/main/rest-api). An answer is *sync*, with
-what was asked for; *async*, with an operation in progress; or an *error*.
+the requested content; *async*, with an operation in progress; or an *error*.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tare.platforms.vendors.session import NoSuchObject, RequestRefused
 
 ANSWER_S = 90.0
 MOST_BYTES = 64 << 20
-"""Bytes of an answer; what is longer is none of those that Tare asks for."""
+"""The greatest length of an answer in bytes; none that Tare asks for is longer."""
 FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
 SUCCESS = 200
-"""How an operation's status is numbered that has ended well; above 400 it has failed."""
+"""The status code of an operation that succeeded; codes from 400 on mean that it failed."""
 _BUSY = ("busy", "in use", "already running", "operation is in progress", "is currently", "lock")
 
 
@@ -31,8 +31,8 @@ class Response:
     """A server's answer.
 
     Args:
-        content: What was asked for, or the operation.
-        operation: The path of an operation in progress; empty: none is.
+        content: The requested content, or the operation.
+        operation: The path of an operation in progress; empty: there is none.
     """
 
     content: Any
@@ -59,13 +59,13 @@ class Unix(http.client.HTTPConnection):
 
 @dataclass(frozen=True)
 class Client:
-    """Asks one server; each request has a connection of its own.
+    """A client of one server; each request uses a separate connection.
 
     Args:
-        socket: The unix socket's file; empty: it is asked over TLS.
-        address: Its name, as its certificate has it.
+        socket: The Unix socket's file; empty: the client uses TLS.
+        address: The server's name, as in its certificate.
         port: Its TCP port.
-        tls: What verifies its certificate, and shows the client's.
+        tls: Verifies the server's certificate, and presents the client's.
     """
 
     socket: str = ""
@@ -80,17 +80,17 @@ class Client:
         body: Mapping[str, Any] | bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        """Return what the server answers.
+        """Send a request and return the server's answer.
 
         Args:
             method: ``GET``, ``POST`` and so on.
-            path: From ``/1.0`` on, with its query.
-            body: An object for JSON, or bytes that are sent as they are.
-            headers: More of them, for bytes.
+            path: The path from ``/1.0`` on, with its query.
+            body: An object to send as JSON, or bytes to send unchanged.
+            headers: Additional headers, for bytes.
 
         Raises:
-            OSError: There is no connection.
-            MachineFault: The server refuses, or what answers is none.
+            OSError: The connection failed.
+            MachineFault: The server refuses, or the answer is not one of this API.
         """
         sent = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
@@ -112,16 +112,16 @@ class Client:
 
 
 def answer_of(status: int, content: bytes) -> Response:
-    """Return what an answer says.
+    """Decode an answer; raise the error that it reports.
 
     Args:
-        status: HTTP's.
-        content: The JSON.
+        status: The HTTP status code.
+        content: The JSON text.
 
     Raises:
-        Missing: There is no such thing.
-        Refused: It is not allowed, or conflicts with the present state.
-        MachineFault: It failed, in the server's words; or it is not an answer of this API.
+        NoSuchObject: The requested object does not exist.
+        RequestRefused: The request is not allowed, or conflicts with the present state.
+        MachineFault: The request failed, with the server's message; or this is no such answer.
     """
     try:
         reply = json.loads(content)
@@ -144,10 +144,10 @@ def answer_of(status: int, content: bytes) -> Response:
 
 
 def failed(code: int, words: object) -> MachineFault:
-    """Return what a refusal of the server's means, in its own words.
+    """Return the error for a refusal by the server, with the server's message.
 
     Args:
-        code: As HTTP numbers them; operations do the same.
+        code: The HTTP status code, or an operation's code with the same meaning.
         words: The server's message.
     """
     message = " ".join(str(words or f"error {code}").split())
@@ -161,13 +161,13 @@ def failed(code: int, words: object) -> MachineFault:
 
 
 def ended(operation: Any) -> bool:
-    """Return whether an operation has ended well.
+    """Check whether an operation has succeeded; False while it is in progress.
 
     Args:
-        operation: What the server says of it.
+        operation: The server's report on it.
 
     Raises:
-        MachineFault: It failed, in the server's words; or its state is not reported.
+        MachineFault: It failed, with the server's message; or its state is not reported.
     """
     code = operation.get("status_code") if isinstance(operation, Mapping) else None
     if not isinstance(code, int):

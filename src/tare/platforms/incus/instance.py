@@ -1,4 +1,4 @@
-"""One instance of Incus or LXD: how it is asked for, and what the server says of it."""
+"""One instance of Incus or LXD: the request for it, and the server's report on it."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from tare.platforms.vendors.own_disk import Bus
 from tare.platforms.vendors.session import NoSuchObject
 
 RUNNING = frozenset({"Running", "Starting", "Stopping", "Frozen", "Freezing", "Thawed", "Ready"})
-"""States in which an instance is, or is about to be, or just ends."""
+"""States in which an instance runs, is about to run, or is about to end."""
 MEMORY = "limits.memory"
 AT_WORK = frozenset({"Running", "Ready"})
 """States in which nothing keeps an instance from running."""
 CALLBACK = "127.0.0.1:4460"
-"""Where a container's agent finds the server's proxy."""
+"""The address in a container at which its agent reaches the server's proxy."""
 GUEST_API = {"Incus": "security.guestapi"}
-"""What servers call the API that instances have inside, where that is not ``security.devlxd``."""
+"""Key that controls the API inside instances, by server; others use ``security.devlxd``."""
 VOLUME, OWN_VOLUME = "tare-cfg", "tare-disk"
 BUS = Bus("virtio-scsi", frozenset({"virtio_scsi"}))
-"""How servers attach disks of VMs by themselves."""
+"""The bus on which servers attach disks of VMs by default."""
 _EMULATED = {"raw.qemu": "-cpu max", "raw.qemu.conf": '[machine]\naccel = "tcg"\n'}
 
 
 def project_of(machine: str) -> str:
-    """Return the name of a machine's own project: short, for it is part of paths of sockets."""
+    """Return the name of a machine's own project; it is short, because socket paths contain it."""
     return f"tare-{hashlib.sha256(machine.encode()).hexdigest()[:12]}"
 
 
 def pins_of(spec: MachineSpec) -> tuple[int, ...]:
-    """Return the host CPUs that a machine's vCPUs have, all together."""
+    """Return all host CPUs to which a machine's vCPUs are pinned, ascending."""
     vcpus = range(spec.shape.vcpus)
     return tuple(sorted({spec.cpus[number % len(spec.cpus)] for number in vcpus}))
 
 
 def limits_of(options: IncusOptions, spec: MachineSpec) -> dict[str, str]:
-    """Return the limits of an instance, as its configuration has them.
+    """Return the limits of an instance, in the form of its configuration.
 
     Raises:
-        InputError: Two vCPUs of a VM are to share a host CPU, which the server cannot do.
+        InputError: Two vCPUs of a VM would share a host CPU, which the server does not support.
     """
     pins = pins_of(spec) if spec.cpus else ()
     if pins and not options.is_container and len(pins) != spec.shape.vcpus:
@@ -56,7 +56,7 @@ def limits_of(options: IncusOptions, spec: MachineSpec) -> dict[str, str]:
             f"not pinned to {len(pins)} CPU(s)",
             "give the shape fewer vCPUs, or the scenario more CPUs",
         )
-    # A number alone says how many, a range which.
+    # A single number is a count of CPUs; a range or list names them.
     which = f"{pins[0]}-{pins[0]}" if len(pins) == 1 else ",".join(map(str, pins))
     limits = {
         "limits.cpu": which if pins else str(spec.shape.vcpus),
@@ -86,15 +86,15 @@ def container(
     product: str = "",
     isolated: IsolatedNic | None = None,
 ) -> dict[str, Any]:
-    """Return a container, as the server is asked for it.
+    """Return the request for a container.
 
     Args:
         options: The arm's options.
         spec: The machine.
-        pool: The pool of its root.
+        pool: The storage pool of its root.
         image: The fingerprint of its image.
-        callback: Where its agent's conversation is carried to, from the server's host.
-        product: What the server is.
+        callback: The address to which the server's proxy forwards its agent's connection.
+        product: The server's product, such as ``Incus``.
         isolated: Its only network interface; None: none.
     """
     config = {
@@ -128,15 +128,15 @@ def virtual_machine(
     own: bool = False,
     isolated: IsolatedNic | None = None,
 ) -> dict[str, Any]:
-    """Return a virtual machine, as the server is asked for it.
+    """Return the request for a virtual machine.
 
     Args:
         options: The arm's options.
         spec: The machine.
-        pool: The pool of its disk, and of the one with the agent's configuration.
+        pool: The storage pool of its disk, and of the disk with the agent's configuration.
         image: The fingerprint of its image.
-        nic: Its network interface, a device.
-        own: Whether it has an empty disk of its own, which is made before.
+        nic: Its network interface, as a device of the configuration.
+        own: Whether it has its own empty disk, which must be made before.
         isolated: Its second network interface; None: none.
     """
     config = {
@@ -158,7 +158,7 @@ def virtual_machine(
 
 
 def _nic_device(isolated: IsolatedNic) -> dict[str, str]:
-    # For both directions.
+    # The limit applies to both directions.
     limit = {} if isolated.rate is None else {"limits.max": f"{isolated.rate:.0f}bit"}
     return {"type": "nic", "network": isolated.network, "hwaddr": isolated.mac, **limit}
 
@@ -185,7 +185,7 @@ def _asked(
 
 
 def differing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """Return what of an instance is not as was asked, in words; empty if nothing.
+    """Return how an instance differs from the request, in words; empty if it does not.
 
     Args:
         wanted: The instance, as requested.
@@ -202,10 +202,10 @@ def differing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> str:
 
 
 def cost_in(state: Mapping[str, Any]) -> dict[str, float]:
-    """Return what an instance has cost: ``cpu_s`` and ``rss_bytes``, if its state reports them.
+    """Return the costs of an instance, ``cpu_s`` and ``rss_bytes``, if its state reports them.
 
     Args:
-        state: The server's report; for VMs it has no counts without an agent of its own inside.
+        state: The server's report. For VMs it has no counts, unless the server's agent runs inside.
     """
     found = {}
     for part, key, name, unit in (
@@ -222,13 +222,13 @@ def cost_in(state: Mapping[str, Any]) -> dict[str, float]:
 def list_disturbances(
     found: Mapping[str, Any], state: Mapping[str, Any], wanted: Mapping[str, Any], home: str
 ) -> Iterator[str]:
-    """Yield what disturbed an instance, except snapshots and backups, a phrase each.
+    """Yield the disturbances of an instance, except snapshots and backups, one phrase each.
 
     Args:
         found: The instance, as the server reports it.
         state: Its state, as the server reports it.
         wanted: The instance, as requested.
-        home: The member of a cluster that it was on; empty: it is not known.
+        home: The cluster member on which it was started; empty: it is not known.
     """
     location = str(found.get("location") or "")
     if home and location != home:
@@ -242,7 +242,7 @@ def list_disturbances(
         yield f"its memory was changed: {MEMORY} is {limit or 'not set'}"
     memory = state.get("memory")
     swap = memory.get("swap_usage") if isinstance(memory, Mapping) else None
-    # For VMs an agent inside reports the guest's own swap, and Tare's guests have none.
+    # For VMs an agent inside would report the guest's own swap; Tare's guests have none.
     if isinstance(swap, int) and swap > 0:
         yield f"swapped: {swap} bytes of it"
 
@@ -251,10 +251,10 @@ class IncusInstance(VirtualMachine):
     """An instance that was made.
 
     Args:
-        server: Where.
-        spec: What was asked for.
-        wanted: The same, as requested from the server.
-        facts: What the server reports of itself.
+        server: The server that runs it.
+        spec: The specification of the machine.
+        wanted: The request that the server got.
+        facts: The server's facts about itself.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ class IncusInstance(VirtualMachine):
         self._is_container = wanted["type"] == KINDS["container"]
 
     async def power_on(self) -> None:
-        """Start it, once it is known to be as was asked."""
+        """Start it, after verifying that it matches the request."""
         found = await self._server.instance(self._project, self._spec.name)
         if why := differing(self._wanted, found):
             raise MachineFault(why)
@@ -284,7 +284,7 @@ class IncusInstance(VirtualMachine):
         return await self._server.state(self._project, self._spec.name)
 
     async def why_off(self) -> str:
-        """Return why it does not run."""
+        """Return why it does not run; empty if it runs."""
         try:
             status = str((await self._state()).get("status"))
         except NoSuchObject:
@@ -296,7 +296,7 @@ class IncusInstance(VirtualMachine):
         await self._server.stop(self._project, self._spec.name)
 
     async def applied(self) -> Mapping[str, Any]:
-        """Return what the server says that it is."""
+        """Return the instance's hypervisor and scheduling, as the server reports them."""
         found = await self._server.instance(self._project, self._spec.name)
         self._home = str(found.get("location") or "")
         self._pid = _pid(await self._state())
@@ -322,7 +322,7 @@ class IncusInstance(VirtualMachine):
         return {"hypervisor": hypervisor, "scheduling": scheduling}
 
     def mismatch(self, proof: Mapping[str, Any]) -> str:
-        """Return whether a container may run elsewhere than on the CPUs that were asked for."""
+        """Return how a container's CPUs differ from the requested ones; empty if they do not."""
         if not self._is_container or not self._spec.cpus:
             return ""
         reported = str(proof.get("confinement", {}).get("cpus_allowed") or "")
@@ -339,11 +339,11 @@ class IncusInstance(VirtualMachine):
         )
 
     async def cost(self) -> dict[str, float]:
-        """Return what the server's host has counted of it."""
+        """Return the costs that the server's host has counted for it."""
         return cost_in(await self._state())
 
     async def disturbances(self) -> tuple[str, ...]:
-        """Return what disturbed it: snapshots, backups, another member, limit or first process."""
+        """Return its disturbances: snapshots, backups, a migration, a new limit or a restart."""
         try:
             events = [*await self._server.list_copies(self._project, self._spec.name)]
             found = await self._server.instance(self._project, self._spec.name)

@@ -25,7 +25,7 @@ from tare.study.model.forms import NAME, WORD, Form
 KNOBS = frozenset({"weight", "cap"})
 UNKNOWN = ("policy", "nice", "reservation", "slice")
 ON_THE_HOST = "auto"
-"""What stands for the socket that the server has on its host by default."""
+"""The value that stands for the default socket of a server on its host."""
 OWN_KEYS = frozenset(
     {
         *("limits.cpu", "limits.cpu.allowance", "limits.memory", "limits.memory.swap"),
@@ -133,7 +133,7 @@ class IncusOptions(VendorOptions, ScheduledOptions):
 
     @classmethod
     def within(cls, wanted: Scheduling) -> Scheduling:
-        """Refuse what the server does not know, or not together."""
+        """Refuse settings that the server does not support, alone or together."""
         if wanted.weight is not None and wanted.cap is not None:
             raise ValueError(
                 "`limits.cpu.allowance` of Incus and LXD is either a weight or a cap: remove one"
@@ -174,22 +174,22 @@ class IncusOptions(VendorOptions, ScheduledOptions):
 
     @property
     def is_here(self) -> bool:
-        """Whether the machine that dials back means this computer by its loopback addresses.
+        """Whether a machine that dials back reaches this computer by its loopback addresses.
 
-        A container's agent is carried by a process of the server's; a VM dials by itself.
+        The server's proxy forwards a container's connection; a VM connects directly.
         """
         return self.is_container and (not self.address or super().is_here)
 
     def read_credentials(self) -> object:
-        """Return the file of the client's certificate; raises InputError if it is none."""
+        """Load the client's certificate, if there is one; raises InputError if it is unusable."""
         return None if self.credentials is None else client_certificate(self.credentials)
 
     def connection(self) -> dict[str, Any]:
-        """Return how the server is reached again, without secrets: for the ledger."""
+        """Return the way to reach the server again, without secrets, for the ledger."""
         return {**super().connection(), "socket": self.socket}
 
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:
-        """Return what no arm can do without, and what of it cannot be used."""
+        """Return the required options that are missing, and those that cannot be used."""
         found = [*super().faults(look), *network_faults(self.network)]
         if not self.is_container:
             found += image_faults(self.image, "`image: tare-live`")
@@ -205,19 +205,19 @@ class IncusOptions(VendorOptions, ScheduledOptions):
 
     @property
     def wanted_devices(self) -> str:
-        """The device models asked for."""
+        """The requested device models."""
         return "" if self.is_container else "paravirtual"
 
 
 def client_certificate(file: str, ca: str | None = None) -> ssl.SSLContext:
-    """Return what shows a client's certificate, and verifies the server's.
+    """Return a TLS context with the client's certificate, which verifies the server's.
 
     Args:
-        file: The client's certificate and key, PEM, for its owner's eyes only.
+        file: A PEM file with the client's certificate and key, readable only by its owner.
         ca: A file of PEM certificates to trust instead of the system's; None: the system's.
 
     Raises:
-        InputError: It cannot be read, others may read it, or it holds no certificate and key.
+        InputError: The file cannot be read, is readable by others, or lacks certificate or key.
     """
     path = Path(absolute(file) or "")
     try:
@@ -231,7 +231,7 @@ def client_certificate(file: str, ca: str | None = None) -> ssl.SSLContext:
         raise InputError(f"others may read the key in {path}", f"run: chmod 600 {path}")
     context = verifying(ca)
     try:
-        # Without a password that is given, a key that has one would be asked for at the terminal.
+        # Without this, OpenSSL would ask at the terminal for the password of a key that has one.
         context.load_cert_chain(path, password=lambda: "")
     except (OSError, ValueError) as error:
         reason = error.strerror if not isinstance(error, ssl.SSLError | ValueError) else ""

@@ -1,4 +1,4 @@
-"""Archives to upload to a server, in its own formats: a container's image, a small disk."""
+"""Archives to upload to a server, in its own formats: a container's image, and a small disk."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ config:
 
 
 def container_image(agent: bytes, architecture: str) -> bytes:
-    """Return the image of a container that holds the agent alone.
+    """Return the image of a container that holds only the agent.
 
     It is one archive with ``metadata.yaml`` and ``rootfs/`` (linuxcontainers.org/incus/docs,
-    "Image format"), the same for the same agent.
+    "Image format"). The same agent always gives the same bytes.
 
     Args:
         agent: The agent's program.
-        architecture: As the server names it, such as ``x86_64``.
+        architecture: The architecture as the server names it, such as ``x86_64``.
     """
     files = {
         "metadata.yaml": _METADATA.format(architecture).encode(),
@@ -49,19 +49,19 @@ def container_image(agent: bytes, architecture: str) -> bytes:
 def volume_backup(name: str, pool: str, content: bytes) -> bytes:
     """Return the backup of a block volume, from which a server makes the volume.
 
-    All versions take it, whatever the pool's storage is; ISO volumes came later.
+    All server versions accept it for every storage driver; ISO volumes came later.
 
     Args:
         name: The volume's name.
-        pool: The pool that it is to be in.
-        content: What is on it.
+        pool: The storage pool for the volume.
+        content: The volume's bytes.
     """
     index = _VOLUME.format(name=name, pool=pool, size=len(content))
     return _archive({"backup/index.yaml": index.encode(), "backup/volume.img": content})
 
 
 def _archive(files: Mapping[str, bytes | None]) -> bytes:
-    """Return a tar archive; what has no content is a folder."""
+    """Return a tar archive; an entry without content is a folder."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as archive:
         for name, content in files.items():

@@ -1,4 +1,4 @@
-"""Incus and LXD as a platform."""
+"""The platform of Incus and LXD."""
 
 from __future__ import annotations
 
@@ -95,55 +95,55 @@ TRIED_NETWORK = {
 OF_VMS = "Incus and LXD weigh and cap containers only"
 
 HARMLESS = ("limits.", "boot.", "migration.", "agent.")
-"""Keys of an instance that give it no more than its share of the server."""
+"""Prefixes of an instance's keys that give it no access beyond its share of the server."""
 REACHING = "may run programs, load modules or lift limits on the server's host"
 
 
 class ProjectResource(ServerResource[IncusSession]):
-    """A project of Tare's own, with the instance of one machine."""
+    """A project that belongs to Tare, with the instance of one machine."""
 
     kind = PROJECT
     removal_s = LOCK_S
 
     @property
     def words(self) -> str:
-        """The instance and its project."""
+        """The instance and its project, as a phrase for messages."""
         return f"{self.name} and its project {project_of(self.name)}"
 
     async def exists(self) -> bool:
-        """Return whether the project is there, and was made for this machine."""
+        """Check whether the project is there, and was made for this machine."""
         return await Server(self.session).has_project(project_of(self.name), self.name)
 
     async def remove(self) -> None:
-        """Remove it with all that is in it."""
+        """Remove the project with all that is in it."""
         await Server(self.session).remove_project(project_of(self.name))
 
     def passes(self, fault: MachineFault) -> bool:
-        """Return whether the server refuses: it may be busy."""
+        """Check whether the server refused; that may pass, because the server may be busy."""
         return isinstance(fault, RequestRefused)
 
 
 class IncusNetworkResource(ServerResource[IncusSession]):
-    """A bridge of the server's without addresses, for the machines of one batch."""
+    """A bridge of the server without addresses, for the machines of one batch."""
 
     kind = NETWORK
     busy = ("in use", "currently in use")
 
     @property
     def words(self) -> str:
-        """The network."""
+        """The network's name as a phrase for messages."""
         return f"the network {self.name}"
 
     async def create(self) -> None:
-        """Create it."""
+        """Create the network."""
         await Server(self.session).make_network(self.name)
 
     async def exists(self) -> bool:
-        """Return whether it is there, with Tare's mark."""
+        """Check whether the network is there, with Tare's mark."""
         return await Server(self.session).has_network(self.name)
 
     async def remove(self) -> None:
-        """Remove it."""
+        """Remove the network."""
         await Server(self.session).remove_network(self.name)
 
 
@@ -186,15 +186,15 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
         return ", ".join((f"Incus or LXD {kind}", *(word for word, so in notes.items() if so)))
 
     def stated(self, options: IncusOptions) -> Statement:
-        """Return what instances offer; nothing is tried for it."""
+        """Return what instances offer, without testing anything on a server."""
         return _stated_container(options) if options.is_container else _stated_vm(options)
 
     def disk_bus(self, options: IncusOptions) -> Bus | None:
-        """Return how VMs get the disk that their shape asks for; containers get none."""
+        """Return the bus of the disk that a VM's shape asks for; containers get no disk."""
         return None if options.is_container else BUS
 
     def session(self, connection: Mapping[str, Any]) -> IncusSession:
-        """Return a session of a server that has an address."""
+        """Return a session with a server that has an address."""
         return IncusSession(connection, "", str(connection["address"]))
 
     @asynccontextmanager
@@ -206,7 +206,7 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
             yield session
 
     async def check(self, context: Context, options: IncusOptions) -> Verdict:
-        """Ask the server what it is and has; nothing is made."""
+        """Ask the server for its facts and check them; nothing is created."""
         far = not context.host.local and not options.address
         if far and options.is_container and options.callback_address.is_loopback:
             stated = self.stated(options)
@@ -231,7 +231,7 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
     async def look(
         self, session: IncusSession, options: IncusOptions, able: Capabilities
     ) -> ServerFindings:
-        """See what the server runs, and find all that is named."""
+        """Read the server's facts, and find all objects that the options name."""
         server = Server(session)
         facts = await server.facts()
         await server.require(options.type, facts)
@@ -261,11 +261,14 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
         return ServerFindings(reason, versions, able, shown, rights, await server.carrier())
 
     async def host_presence(self, session: IncusSession, options: IncusOptions) -> Presence:
-        """Return that the host is up, as its server answers; the API does not report its boots."""
+        """Report the host as up, because its server answers; the API does not report its boots."""
         return Presence()
 
     def writes(self, options: IncusOptions) -> tuple[Write, ...]:
-        """Return what instances make at the server; `tare help incus` has the rights for it."""
+        """Return the objects that instances create at the server.
+
+        `tare help incus` lists the rights for them.
+        """
         inside = "images (the agent's own)" if options.is_container else "storage-pools/…/volumes"
         return (
             FOLDER,
@@ -292,7 +295,7 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
         return (IncusNetworkResource(session, {**options.connection(), "name": name}),)
 
     def host_access(self, options: IncusOptions) -> tuple[HostAccess, ...]:
-        """Return the keys of the configuration that reach the server's host."""
+        """Return the configuration keys that may reach the server's host."""
         return tuple(
             HostAccess("extra-config", f"{key}: {value}", REACHING)
             for key, value in options.extra_config.items()
@@ -300,7 +303,7 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
         )
 
     def boots(self, options: IncusOptions) -> str:
-        """Say whose kernel it is, and in which image, which must be named for VMs."""
+        """Describe which kernel boots, and from which image, which must be named for VMs."""
         if options.is_container:
             return "the host's own"
         return image_named(
@@ -308,7 +311,7 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
         )
 
     async def make(self, session: IncusSession, request: VmRequest[IncusOptions]) -> IncusInstance:
-        """Create a project, and in it what the instance needs, and the instance."""
+        """Create a project, and in it the instance with all that it needs."""
         options, spec, server = request.options, request.spec, Server(session)
         limits_of(options, spec)
         facts = await server.facts()
@@ -317,7 +320,7 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
             require_cpus(pins_of(spec), await server.cpus(), session.name, instead)
         pool, project = await server.pool(options.pool), project_of(spec.name)
         settings = {
-            # VMs boot an image of the server's owner, containers one of Tare's.
+            # VMs boot an image of the server's owner, containers an image of Tare's.
             IMAGES: str(options.is_container).lower(),
             "features.profiles": "true",
             VOLUMES: "true",
@@ -349,11 +352,11 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
 
 
 async def _lacking_pages(server: Server, memories: Sequence[int]) -> tuple[str, str] | None:
-    """Return what the server's host lacks of huge pages, and what to do; None if it has enough.
+    """Return which huge pages the server's host lacks, and what to do; None if it has enough.
 
     Args:
         server: The server.
-        memories: The memory in bytes of each machine that runs at once; empty: not known.
+        memories: Memory in bytes of each machine that runs at the same time; empty: unknown.
     """
     pages = await server.huge_pages()
     if pages is None:
@@ -369,7 +372,7 @@ async def _lacking_pages(server: Server, memories: Sequence[int]) -> tuple[str, 
 
 
 def _require_same(facts: Facts, options: IncusOptions) -> None:
-    """See that the agent here runs in containers there."""
+    """Check that this computer's agent can run in the server's containers; raises InputError."""
     if options.is_container and facts.architecture != machines.machine():
         raise InputError(
             f"the server's processor is {facts.architecture}, and the agent here is for "

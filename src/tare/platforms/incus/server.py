@@ -19,19 +19,19 @@ from tare.platforms.vendors.session import NoSuchObject
 from tare.study.planning.host_cpus import HostCpus
 
 LOCK_S = 30.0
-"""Seconds that something is waited for which a server is still busy with."""
+"""How long to wait for an object with which a server is still busy, in seconds."""
 STOP_S = 30
 LOOK_S = 10.0
 _GOVERNORS = "cat /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor 2>/dev/null | sort -u"
 OFF = "Stopped"
 OWNER = "user.tare"
-"""The key by which a project is known as Tare's own."""
+"""The configuration key that marks an object as Tare's own."""
 IMAGES, VOLUMES = "features.images", "features.storage.volumes"
-"""Keys by which a project has images and volumes of its own, and lists none of others."""
+"""The keys that give a project its own images and volumes, so that it lists no others."""
 KINDS = {"vm": "virtual-machine", "container": "container"}
 DRIVERS = {"vm": "qemu", "container": "lxc"}
 _JUST_ENDS = "Invalid PID"
-"""What Incus answers of a container that has no process any more (github.com/lxc/incus, 2614)."""
+"""Incus's error for a container that no longer has a process (github.com/lxc/incus, 2614)."""
 _NOT_OPERATIONAL = "Instance type not operational"
 
 
@@ -43,13 +43,13 @@ class Facts:
         product: ``Incus`` or ``LXD``.
         version: Its version.
         kernel: Its host's kernel.
-        drivers: What it can run, and in which version: ``lxc``, ``qemu``.
+        drivers: Its drivers, ``lxc`` and ``qemu``, each with its version.
         architecture: Its host's architecture, such as ``x86_64``.
-        clustered: Whether it is one of several.
+        clustered: Whether it belongs to a cluster.
         hyper_threading: Whether its host's cores run several threads: ``on``, ``off``; empty: it
             does not report it.
-        power_policy: How its host's processors choose their frequency (the governors of its
-            kernel); empty: they do not, or Tare cannot read it, as the server does not report it.
+        power_policy: The frequency governors of its host's kernel; empty: there are none, or Tare
+            cannot read them there, and the server does not report them.
     """
 
     product: str
@@ -63,7 +63,7 @@ class Facts:
 
 
 def facts_of(answer: Any) -> Facts:
-    """Return the facts in the answer to ``GET /1.0``; a missing one is empty."""
+    """Read the facts from the answer to ``GET /1.0``; a missing one is empty."""
     env = answer.get("environment") if isinstance(answer, Mapping) else None
     env = env if isinstance(env, Mapping) else {}
 
@@ -91,9 +91,9 @@ class HugePages:
     """The huge pages of a server's host.
 
     Args:
-        size: The bytes of each.
-        total: How many are reserved.
-        free: How many of them no machine uses.
+        size: The size of each page in bytes.
+        total: The number of reserved pages.
+        free: The number of reserved pages that no machine uses.
     """
 
     size: int
@@ -102,7 +102,7 @@ class HugePages:
 
 
 class Server:
-    """A server, by a session that is open.
+    """A server, used through an open session.
 
     Args:
         session: The session.
@@ -113,14 +113,14 @@ class Server:
         self.name = session.name
 
     async def facts(self) -> Facts:
-        """Return what it says of itself, and its host where Tare is on it or reaches it."""
+        """Return the server's facts, with those that Tare reads on its host if it has access."""
         answer = facts_of(await self.session.ask("GET", "/1.0"))
         threads = threads_in(await self.session.ask("GET", "/1.0/resources"))
         policy = "" if self.session.host is None else await _governors(self.session.host)
         return replace(answer, hyper_threading=threads, power_policy=policy)
 
     async def rights(self) -> tuple[str, ...]:
-        """Return what Tare may do there: a socket gives all rights, a certificate those it has."""
+        """Return Tare's rights there: a socket gives all rights, a certificate its own."""
         if self.session.host is not None:
             return ("the server's unix socket, which gives every right at it",)
         answer = await self.session.ask("GET", "/1.0")
@@ -140,7 +140,7 @@ class Server:
         host = self.session.host
         resources = await self.session.ask("GET", "/1.0/resources")
         cpus = cpus_in(resources)
-        # Where Tare reaches that host itself, it knows more of the same CPUs.
+        # If Tare has access to that host, it already knows more about the same CPUs.
         if not cpus.online or (host is not None and cpus.online == host.topology().online):
             return None
         memory = resources.get("memory") or {}
@@ -155,7 +155,7 @@ class Server:
         )
 
     async def cpus(self) -> int:
-        """Return how many CPUs its host has; 0: it does not say."""
+        """Return the number of CPUs of its host; 0: it is not reported."""
         answer = await self.session.ask("GET", "/1.0/resources")
         cpu = answer.get("cpu") if isinstance(answer, Mapping) else None
         total = cpu.get("total") if isinstance(cpu, Mapping) else None
@@ -171,10 +171,10 @@ class Server:
         return HugePages(size, total // size, (total - used) // size) if size > 0 else None
 
     async def require(self, kind: str, facts: Facts) -> None:
-        """Check that it runs machines of a kind.
+        """Check that the server runs machines of a kind.
 
         Raises:
-            InputError: It does not, and why, as far as it says.
+            InputError: It does not; the message quotes the server's reasons, if any.
         """
         if DRIVERS[kind] in facts.drivers:
             return
@@ -193,15 +193,15 @@ class Server:
         )
 
     async def pool(self, wanted: str | None) -> str:
-        """Return the pool that is named, or the only one; raises InputError if there is none."""
+        """Return the named storage pool, or the only one; raises InputError if there is none."""
         names = _names(await self.session.ask("GET", "/1.0/storage-pools"))
         return _chosen(self.name, "storage pool", "pool", wanted, names)
 
     async def nic(self, wanted: str | None) -> dict[str, str]:
-        """Return a device that is connected to a network, which is named or the only managed one.
+        """Return a device on a network: the named one, or the only managed one.
 
         Raises:
-            InputError: There is none.
+            InputError: There is no such network.
         """
         listed = [
             each
@@ -215,10 +215,10 @@ class Server:
         return {"type": "nic", "nictype": "bridged", "parent": name}
 
     async def image(self, wanted: str) -> str:
-        """Return the fingerprint of a VM's image of the project ``default``.
+        """Return the fingerprint of a VM image in the project ``default``.
 
         Raises:
-            InputError: There is none of that alias or fingerprint.
+            InputError: There is no VM image with that alias or fingerprint.
         """
         listed = await self.session.ask("GET", "/1.0/images?recursion=1") or ()
         for each in listed:
@@ -233,30 +233,30 @@ class Server:
         )
 
     async def make_project(self, name: str, owner: str, config: Mapping[str, str]) -> None:
-        """Make a project that is known as a machine's own."""
+        """Create a project that is marked as a machine's own."""
         body = {"name": name, "description": "made by Tare", "config": {OWNER: owner, **config}}
         await self.session.ask("POST", "/1.0/projects", body)
 
     async def bring_image(self, project: str, content: bytes) -> str:
-        """Bring an image into a project; returns its fingerprint."""
+        """Upload an image into a project, and return its fingerprint."""
         answer = await self.session.ask("POST", _url(project, "images"), content)
         return str(answer["fingerprint"])
 
     async def bring_volume(self, project: str, pool: str, name: str, content: bytes) -> None:
-        """Bring a block volume with some content into a project."""
+        """Upload a block volume with some content into a project."""
         path = _url(project, f"storage-pools/{quote(pool, '')}/volumes/custom")
         headers = {f"X-{product}-name": name for product in ("LXD", "Incus")}
         await self.session.ask("POST", path, volume_backup(name, pool, content), headers)
 
     async def make_volume(self, project: str, pool: str, name: str, size: int) -> None:
-        """Make an empty block volume of a size in bytes in a project."""
+        """Create an empty block volume, with a size in bytes, in a project."""
         path = _url(project, f"storage-pools/{quote(pool, '')}/volumes/custom")
         config = {"size": str(size)}
         body = {"name": name, "type": "custom", "content_type": "block", "config": config}
         await self.session.ask("POST", path, body)
 
     async def make(self, project: str, instance: Mapping[str, Any]) -> None:
-        """Make an instance."""
+        """Create an instance."""
         await self.session.ask("POST", _url(project, "instances"), instance)
 
     async def bring_configuration(self, project: str, instance: str, content: bytes) -> None:
@@ -267,11 +267,11 @@ class Server:
         await self.session.ask("POST", path, content, headers)
 
     async def instance(self, project: str, name: str) -> Mapping[str, Any]:
-        """Return what an instance is; raises Missing if it is gone."""
+        """Return the server's report on an instance; raises NoSuchObject if it is gone."""
         return dict(await self.session.ask("GET", _url(project, f"instances/{name}")))
 
     async def state(self, project: str, name: str) -> Mapping[str, Any]:
-        """Return how an instance is, waiting for one that just ends; raises Missing if gone."""
+        """Return an instance's state; wait if it is about to end; raises NoSuchObject if gone."""
         path, deadline = _url(project, f"instances/{name}/state"), time.monotonic() + LOCK_S
         while True:
             try:
@@ -317,7 +317,7 @@ class Server:
         await self.session.ask("POST", "/1.0/networks", body)
 
     async def has_network(self, name: str) -> bool:
-        """Return whether a network of Tare's own is there."""
+        """Check whether a network that belongs to Tare is there."""
         try:
             found = await self.session.ask("GET", f"/1.0/networks/{quote(name, '')}")
         except NoSuchObject:
@@ -325,16 +325,16 @@ class Server:
         return bool((found.get("config") or {}).get(OWNER) == name)
 
     async def remove_network(self, name: str) -> None:
-        """Remove a network; does nothing if it is gone."""
+        """Remove a network, if it exists."""
         with suppress(NoSuchObject):
             await self.session.ask("DELETE", f"/1.0/networks/{quote(name, '')}")
 
     async def has_project(self, name: str, owner: str) -> bool:
-        """Return whether a project of Tare's own is there.
+        """Check whether a project that belongs to Tare is there.
 
         Args:
-            name: The project.
-            owner: The machine that it was made for.
+            name: The project's name.
+            owner: The machine for which it was made.
         """
         try:
             config = (await self.session.ask("GET", _project(name))).get("config") or {}
@@ -343,10 +343,10 @@ class Server:
         return bool(config.get(OWNER) == owner)
 
     async def remove_project(self, name: str) -> None:
-        """Remove a project with all that is in it; does nothing if it is gone.
+        """Remove a project with all that is in it, if it exists.
 
         Raises:
-            MachineFault: It cannot be removed.
+            MachineFault: The project cannot be removed.
         """
         with suppress(NoSuchObject):
             config = (await self.session.ask("GET", _project(name))).get("config") or {}
@@ -354,7 +354,7 @@ class Server:
             await self.session.ask("DELETE", _project(name))
 
     async def _empty(self, project: str, config: Mapping[str, Any]) -> None:
-        """Remove what is in a project: what it shares with others is theirs."""
+        """Remove a project's own objects; objects shared with other projects stay."""
         for name in _names(await self.session.ask("GET", _url(project, "instances"))):
             await self.stop(project, name)
             await self._delete(project, f"instances/{quote(name, '')}")
@@ -379,7 +379,7 @@ def _project(name: str) -> str:
 
 
 def threads_in(answer: Any) -> str:
-    """Return whether cores have several threads, by ``GET /1.0/resources``; empty: unknown."""
+    """Return whether cores have several threads, from ``GET /1.0/resources``; empty: unknown."""
     cpu = answer.get("cpu") if isinstance(answer, Mapping) else None
     cores = [core for socket in _list_in(cpu, "sockets") for core in _list_in(socket, "cores")]
     known = [threads for core in cores if (threads := _list_in(core, "threads"))]
@@ -387,7 +387,7 @@ def threads_in(answer: Any) -> str:
 
 
 def cpus_in(resources: Any) -> HostCpus:
-    """Return a host's CPUs by ``GET /1.0/resources`` (Incus, shared/api/resource.go)."""
+    """Read a host's CPUs from ``GET /1.0/resources`` (Incus, shared/api/resource.go)."""
     cpu = resources.get("cpu") if isinstance(resources, Mapping) else None
     siblings: dict[int, tuple[int, ...]] = {}
     nodes: dict[int, int] = {}
@@ -422,13 +422,13 @@ def cpus_in(resources: Any) -> HostCpus:
 
 
 def _list_in(answer: Any, key: str) -> list[Any]:
-    """Return a list in an answer; an empty one if there is none."""
+    """Return a list in an answer; empty if there is none."""
     found = answer.get(key) if isinstance(answer, Mapping) else None
     return found if isinstance(found, list) else []
 
 
 async def _governors(host: Host) -> str:
-    """Return by which governors a host's CPUs are clocked; empty if nothing clocks them."""
+    """Return the frequency governors of a host's CPUs; empty if there are none."""
     try:
         done = await host.run(["sh", "-c", _GOVERNORS], timeout_s=LOOK_S)
     except (OSError, MachineFault):

@@ -1,4 +1,4 @@
-"""A session with Incus or LXD: over its unix socket, or over TLS with a client's certificate."""
+"""A session with Incus or LXD: over its Unix socket, or over TLS with a client's certificate."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ SOCKETS = (
     "/var/lib/lxd/unix.socket",
     "/var/snap/lxd/common/lxd/unix.socket",
 )
-"""Where servers listen: Incus, Debian's LXD, and the snap's."""
+"""The default sockets of servers: Incus, Debian's LXD, and the snap's."""
 TRUSTED = "trusted"
 OPERATION_S = 600.0
 STEP_S = 20
-"""Seconds after which a server that is waited for is asked again."""
+"""How long one wait request lasts before Tare asks the server again, in seconds."""
 
 
 class IncusSession(Session[Client]):
-    """A server that lets Tare in.
+    """A session with a server that trusts Tare.
 
     Args:
-        way: As :meth:`tare.platforms.incus.options.IncusOptions.way` returns it.
+        way: The connection, as :meth:`IncusOptions.connection` returns it.
         socket: The server's socket on this computer; empty: it has an address.
-        name: How messages name the server.
-        host: The server's host, where Tare reaches that; None: nothing but the server.
+        name: The server's name in messages.
+        host: The server's host, if Tare has access to it; None: it has access only to the server.
 
     Raises:
-        InputError: There is no certificate, neither the client's nor the server's.
+        InputError: The client's or the server's certificate is missing or unusable.
     """
 
     def __init__(
@@ -79,10 +79,10 @@ class IncusSession(Session[Client]):
         return self._client_of
 
     def log_out(self, client: Client) -> None:
-        """Do nothing: each request has a connection of its own."""
+        """Do nothing: each request uses a separate connection."""
 
     def fault(self, error: Exception) -> TareError:
-        """Return what an error of a connection means."""
+        """Return the fault for an error of a connection."""
         reason = (isinstance(error, OSError) and error.strerror) or type(error).__name__
         return MachineFault(f"the connection to {self.name} broke: {reason}")
 
@@ -93,10 +93,10 @@ class IncusSession(Session[Client]):
         body: Mapping[str, Any] | bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """Return what the server answers, after waiting for an operation in progress.
+        """Send a request, wait for its operation if there is one, and return the result.
 
         Raises:
-            MachineFault: It refuses, or did not end in time.
+            MachineFault: The server refuses, or the operation did not end in time.
         """
         answer: Response = await self.call(lambda client: client.ask(method, path, body, headers))
         if not answer.operation:
@@ -123,14 +123,14 @@ def _shown(way: Mapping[str, Any]) -> ssl.SSLContext:
 
 @asynccontextmanager
 async def logged_in(host: Host, way: Mapping[str, Any]) -> AsyncIterator[IncusSession]:
-    """Hold a session open.
+    """Hold a session with a server open.
 
     Args:
-        host: Where the socket is, if the server is reached by one.
-        way: How it is reached.
+        host: The host of the socket, if the server is reached by a socket.
+        way: The connection, as :meth:`IncusOptions.connection` returns it.
 
     Raises:
-        TareError: It does not answer, or does not let Tare in.
+        TareError: The server does not answer, or does not trust Tare.
     """
     if way["address"]:
         async with opened(IncusSession(way, "", str(way["address"]))) as session:

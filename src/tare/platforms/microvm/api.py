@@ -1,4 +1,4 @@
-"""HTTP over a host's UNIX socket: the API of one hypervisor, and its way to a guest's vsock."""
+"""HTTP over a host's UNIX socket: a hypervisor's API, and connections to a guest's vsock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tare.plaintext import plain_line
 from tare.platforms.linux.sockets import Streams
 
 _ANSWER_S = 120.0
-"""Where the host is emulated, the hypervisor loads a kernel for many seconds before it answers."""
+"""Seconds to wait: on an emulated host, the hypervisor loads a kernel for many seconds first."""
 _LONGEST_BODY = 1 << 22
 _LONGEST_REASON = 400
 _FIRST_RETRY_S = 0.004
@@ -23,7 +23,7 @@ _LAST_RETRY_S = 0.064
 
 
 class Refusal(MachineFault):
-    """The hypervisor answered a request with an error; the text has its own words."""
+    """The hypervisor answered a request with an error; the message quotes it."""
 
 
 class VmmApi:
@@ -41,7 +41,7 @@ class VmmApi:
         self._reader, self._writer = streams
 
     async def put(self, path: str, body: Mapping[str, Any] | None = None) -> None:
-        """Send a PUT request; raises as :meth:`request`."""
+        """Send a PUT request; raises the errors of :meth:`request`."""
         await self.request("PUT", path, body)
 
     async def request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -49,7 +49,7 @@ class VmmApi:
 
         Raises:
             Refusal: The hypervisor refused it.
-            MachineFault: There was no answer, or none that is HTTP.
+            MachineFault: There was no answer, or it is not HTTP.
         """
         content = b"" if body is None else json.dumps(body).encode()
         head = [f"{method} {path} HTTP/1.1", "Host: localhost", "Accept: application/json"]
@@ -97,7 +97,7 @@ class VmmApi:
 
 
 def _reason(answer: bytes) -> str:
-    """Return the text of an error: Firecracker's ``fault_message``, a list of causes, or all."""
+    """Return an error's text: Firecracker's ``fault_message``, a list of causes, or all of it."""
     text = answer.decode(errors="replace")
     try:
         decoded = json.loads(text)
@@ -115,12 +115,12 @@ async def connect_vsock(
 ) -> Streams:
     """Connect to a port of a guest's vsock as soon as its agent listens there.
 
-    Both hypervisors take ``CONNECT PORT`` at their UNIX socket, answer ``OK PORT`` once the guest
-    has accepted, and close the connection where nothing listens.
+    Both hypervisors accept ``CONNECT PORT`` on their UNIX socket and answer ``OK PORT`` once the
+    guest has accepted. If nothing listens there, they close the connection.
 
     Args:
-        host: Where the hypervisor runs.
-        socket: Its socket.
+        host: The host of the hypervisor.
+        socket: The hypervisor's socket.
         port: The guest's port.
         died: Set when the machine has ended.
 
@@ -151,7 +151,7 @@ async def connect_vsock(
 
 
 class VsockChannel:
-    """A channel to the agent over a connection that is still being made.
+    """A channel to the agent over a connection that may still be in progress.
 
     Args:
         connecting: Makes the connection; cancelled when the channel is closed.
@@ -168,7 +168,7 @@ class VsockChannel:
         return self._made
 
     async def receive(self) -> bytes:
-        """Return what has arrived; empty at the end, and where no connection could be made."""
+        """Return the received bytes; empty at the end, and if no connection could be made."""
         try:
             channel = await self._channel()
         except (OSError, MachineFault):
@@ -176,7 +176,7 @@ class VsockChannel:
         return await channel.receive()
 
     async def send(self, data: bytes) -> None:
-        """Send all of ``data``; raises OSError when the other end is gone."""
+        """Send all of ``data``; raises OSError if the other end is gone."""
         try:
             channel = await self._channel()
         except MachineFault as fault:
@@ -184,7 +184,7 @@ class VsockChannel:
         await channel.send(data)
 
     async def close(self) -> None:
-        """Close both directions, or end the attempt to connect."""
+        """Close both directions, or cancel the attempt to connect."""
         self._connecting.cancel()
         await asyncio.wait({self._connecting})
         if not self._connecting.cancelled() and self._connecting.exception() is None:

@@ -1,6 +1,6 @@
-"""Cloud Hypervisor, as a separate user and with its filter of system calls.
+"""Cloud Hypervisor, run as a separate user and with its system call filter.
 
-Sources: Cloud Hypervisor's documents of its API, vsock and seccomp, and the description of its
+Sources: Cloud Hypervisor's documents on its API, vsock and seccomp, and the description of its
 API (vmm/src/api/openapi/cloud-hypervisor.yaml).
 """
 
@@ -59,12 +59,12 @@ class CloudHypervisorOptions(LinuxOptions):
 
     @property
     def wanted_devices(self) -> str:
-        """The device models: it has virtio devices alone."""
+        """The device models; it has only virtio devices."""
         return "paravirtual"
 
     @property
     def locks_memory(self) -> bool:
-        """Whether it locks the guest's memory: no."""
+        """Whether it locks the guest's memory; always False."""
         return False
 
 
@@ -91,7 +91,7 @@ class CloudHypervisor(MicroVm[CloudHypervisorOptions]):
         return ", ".join((*parts, *options.scheduling_words))
 
     def stated(self, options: CloudHypervisorOptions) -> Statement:
-        """Return what guests offer; nothing is tried for it."""
+        """Return what guests offer, without testing anything on this host."""
         return self.common_statement(
             options,
             needs_root=False,
@@ -108,22 +108,22 @@ class CloudHypervisor(MicroVm[CloudHypervisorOptions]):
         )
 
     def host_access(self, options: CloudHypervisorOptions) -> tuple[HostAccess, ...]:
-        """Return that Cloud Hypervisor is not to be confined."""
+        """Return an entry if Cloud Hypervisor is not confined."""
         if options.confined:
             return ()
         effect = "runs Cloud Hypervisor as Tare's own user and with all system calls"
         return (HostAccess("confined", "false", effect),)
 
     def devices(self, options: CloudHypervisorOptions) -> frozenset[str]:
-        """Return the drivers of virtio on PCI, and of vsock."""
+        """Return the image's needs: the drivers of virtio on PCI, and of vsock."""
         return frozenset({"virtio", "vsock"})
 
     def programs_for(self, options: CloudHypervisorOptions) -> tuple[Program, ...]:
-        """Return Cloud Hypervisor's own."""
+        """Return the program of Cloud Hypervisor."""
         return self.programs
 
     async def runs_as(self, context: Context, options: CloudHypervisorOptions) -> str:
-        """Return with whose rights it runs."""
+        """Describe with whose rights the hypervisor runs."""
         program = await find_program(context.host, CLOUD_HYPERVISOR)
         named = program or self.programs[0].names[0]
         return await confined_as(context.host, options, [KVM], named)
@@ -153,7 +153,7 @@ class CloudHypervisor(MicroVm[CloudHypervisorOptions]):
         user: Confinement,
         link: Link | None,
     ) -> Launch:
-        """Return the command line: the machine itself is described over the API."""
+        """Return the command line; the machine itself is described over the API."""
         program = await find_program(context.host, CLOUD_HYPERVISOR)
         if program is None:
             raise MachineFault("Cloud Hypervisor is no longer installed", self.get)
@@ -185,13 +185,13 @@ class CloudHypervisor(MicroVm[CloudHypervisorOptions]):
         await api.put(f"{_API}/vm.boot")
 
     def no_saving(self, options: CloudHypervisorOptions) -> str:
-        """Return that all guests can be saved."""
+        """Return an empty reason, because all guests can be saved."""
         return ""
 
     async def write_state(
         self, api: VmmApi, options: CloudHypervisorOptions, machine: MicroVmMachine
     ) -> Sequence[Path]:
-        """Pause the guest and write its state into a folder of the hypervisor's user."""
+        """Pause the guest and write its state into a folder that the hypervisor's user owns."""
         await api.put(f"{_API}/vm.pause")
         folder = machine.folder / "state"
         await run_script(machine.host, machine.name, _OWN_FOLDER, folder)
@@ -207,7 +207,7 @@ class CloudHypervisor(MicroVm[CloudHypervisorOptions]):
         files: Files,
         user: Confinement,
     ) -> None:
-        """Restore the state, whose files and CPUs are those of the new machine."""
+        """Restore the state, with the files and CPUs of the new machine."""
         assert files.saved is not None
         folder, name = files.folder / "state", guest.spec.name
         links = [files.saved / file for file in _STATE]
@@ -227,8 +227,8 @@ def replaced(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, 
     """Return a saved guest's configuration with the files and CPUs of another machine.
 
     Args:
-        stored: What Cloud Hypervisor wrote, with all its defaults.
-        wanted: What the other machine would be created with.
+        stored: The configuration that Cloud Hypervisor wrote, with all its defaults.
+        wanted: The configuration with which the other machine would be created.
     """
     changed = {
         "cpus": {"affinity": wanted["cpus"].get("affinity")},

@@ -1,6 +1,6 @@
-"""Firecracker, in the jail that its makers recommend.
+"""Firecracker, in the jail that its developers recommend.
 
-Sources: Firecracker's documents of its jailer, vsock and production hosts, and the description
+Sources: Firecracker's documents on its jailer, vsock and production hosts, and the description
 of its API (src/firecracker/swagger/firecracker.yaml).
 """
 
@@ -29,11 +29,11 @@ from tare.programs import Program
 FIRECRACKER = Program(("firecracker",), "virtual machines (platform firecracker)", {})
 JAILER = Program(("jailer",), "confining Firecracker", {})
 _ID = "vm"
-"""Each jail has a folder of its own, so that the name in it need not differ."""
+"""Each jail is in a separate folder, so that its id can be the same for all."""
 _STATE, _MEMORY = "state", "memory"
 """The files of a saved state."""
 _JAIL_S = 120.0
-# Files that others may read are linked: their owner stays. What cannot be linked is copied.
+# Files that others may read are linked if possible, and keep their owner. Others are copied.
 _FILL = """
 root=$1 uid=$2
 shift 2
@@ -70,7 +70,7 @@ class FirecrackerOptions(LinuxOptions):
 
     @property
     def wanted_devices(self) -> str:
-        """The device models: it has virtio devices alone."""
+        """The device models; it has only virtio devices."""
         return "paravirtual"
 
 
@@ -85,7 +85,7 @@ class Firecracker(MicroVm[FirecrackerOptions]):
     get = "a release from https://github.com/firecracker-microvm/firecracker/releases"
     max_vcpus = 32
     vcpu_threads = re.compile(r"fc_vcpu (\d+)")
-    # Its ACPI cannot switch a guest off; a restart by the keyboard controller ends it.
+    # Its ACPI cannot switch a guest off. A restart by the keyboard controller ends the guest.
     ends = ("reboot=k", "tare.off=reboot", "i8042.noaux", "i8042.nomux", "i8042.dumbkbd")
 
     def describe(self, options: FirecrackerOptions) -> str:
@@ -98,7 +98,7 @@ class Firecracker(MicroVm[FirecrackerOptions]):
         return ", ".join((*parts, *options.scheduling_words))
 
     def stated(self, options: FirecrackerOptions) -> Statement:
-        """Return what guests offer; nothing is tried for it."""
+        """Return what guests offer, without testing anything on this host."""
         return self.common_statement(
             options,
             needs_root=options.jailed,
@@ -116,22 +116,22 @@ class Firecracker(MicroVm[FirecrackerOptions]):
         )
 
     def host_access(self, options: FirecrackerOptions) -> tuple[HostAccess, ...]:
-        """Return that Firecracker is not to be jailed."""
+        """Return an entry if Firecracker is not jailed."""
         if options.jailed:
             return ()
         effect = "runs Firecracker as Tare's own user, in the host's own root directory"
         return (HostAccess("jailed", "false", effect),)
 
     def devices(self, options: FirecrackerOptions) -> frozenset[str]:
-        """Return the drivers of virtio and of vsock."""
+        """Return the image's needs: the drivers of virtio and of vsock."""
         return frozenset({"virtio" if options.transport == "pci" else "virtio-mmio", "vsock"})
 
     def programs_for(self, options: FirecrackerOptions) -> tuple[Program, ...]:
-        """Return Firecracker, and its jailer where that is used."""
+        """Return Firecracker's program, and its jailer's if that is used."""
         return self.programs if options.jailed else self.programs[:1]
 
     async def runs_as(self, context: Context, options: FirecrackerOptions) -> str:
-        """Return with whose rights it runs; raises InputError if the jailer has not its own."""
+        """Describe with whose rights it runs; raises InputError if the jailer lacks root."""
         if not options.jailed:
             why = "the arm says `jailed: false`"
             return f"{await as_tare(context.host, why)}; Firecracker filters its system calls"
@@ -142,7 +142,7 @@ class Firecracker(MicroVm[FirecrackerOptions]):
     async def user_for(
         self, context: Context, options: FirecrackerOptions, files: Files, network: bool
     ) -> Confinement:
-        """Choose a user that nobody else has; the jail is filled by :meth:`launch`."""
+        """Choose an otherwise unused user id; :meth:`launch` fills the jail."""
         if not options.jailed:
             return Confinement(reason="the arm says `jailed: false`")
         return Confinement(sandbox=True, uid=unused_uid())
@@ -244,7 +244,7 @@ class Firecracker(MicroVm[FirecrackerOptions]):
         await api.put("/actions", {"action_type": "InstanceStart"})
 
     def no_saving(self, options: FirecrackerOptions) -> str:
-        """Return why guests cannot be saved: a state names its files as Firecracker sees them."""
+        """Return why guests cannot be saved: outside a jail, the state names other file paths."""
         return "" if options.jailed else "without its jailer, Firecracker's state names other files"
 
     async def write_state(

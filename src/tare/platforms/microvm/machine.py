@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from tare.hosts import Host
 
 PORT = 1024
-"""The port of vsock at which the agent listens: the first that needs no privilege, vsock(7)."""
+"""The vsock port on which the agent listens: the first that needs no privilege, vsock(7)."""
 _HUNG_UP_S = 0.2
 _COPY_S = 600.0
 _STATUS = re.compile(r"^(Uid|Seccomp):\s+(\d+)", re.MULTILINE)
 _FILTERED = 2
 """The mode of seccomp(2) with filters."""
-# A thread that ended meanwhile is not a fault.
+# A thread that ended in the meantime is not a fault.
 _TASKSET = 'cpus=$1; shift; for t; do taskset -pc "$cpus" "$t" || [ ! -e "/proc/$t" ] || exit; done'
 
 
@@ -38,12 +38,12 @@ class Files:
     """The files of one guest on its host.
 
     Args:
-        folder: A folder of the machine's own, for sockets; its path is short enough for them.
+        folder: The machine's own folder, for sockets; its path is short enough for them.
         kernel: The kernel.
         initramfs: The initial file system with the agent.
-        disk: The disk of the machine's own; None: it has none.
+        disk: The machine's own disk; None: it has none.
         toolbox: The disk with the applications; None: it has none.
-        saved: The folder of the state that it is restored from; None: it boots.
+        saved: The folder of the state from which it is restored; None: it boots.
     """
 
     folder: Path
@@ -55,7 +55,7 @@ class Files:
 
     @property
     def read(self) -> tuple[Path, ...]:
-        """Those that the hypervisor only reads."""
+        """The files that the hypervisor only reads."""
         return (self.kernel, self.initramfs, *((self.toolbox,) if self.toolbox else ()))
 
 
@@ -67,7 +67,7 @@ class Launch:
         product: The hypervisor's name, for messages.
         argv: Its command line.
         log: The file for its standard error.
-        api: Its socket for REST, as the host names it.
+        api: Its REST socket, as the host names it.
         vsock: Its socket for the guest's vsock, as the host names it.
         vcpu_threads: Matches the names of its vCPU threads; the group is the vCPU's number.
     """
@@ -84,13 +84,13 @@ async def run_script(host: Host, name: str, script: str, *files: Path) -> None:
     """Run a shell script that copies or links the files of a machine's state.
 
     Args:
-        host: Where.
+        host: The host.
         name: The machine's name, for the message.
         script: The script.
-        files: Its arguments.
+        files: The script's arguments.
 
     Raises:
-        MachineFault: It failed; with its own words.
+        MachineFault: The script failed. The message quotes it.
     """
     argv = ["sh", "-c", script, "sh", *map(str, files)]
     done = await host.run(argv, timeout_s=_COPY_S)
@@ -102,9 +102,9 @@ class MicroVmMachine(VmmMachine):
     """A guest of Firecracker or Cloud Hypervisor.
 
     Args:
-        context: The host that it runs on, and Tare's state there.
-        spec: What it is to be.
-        scheduled: How the host is to schedule it.
+        context: The host on which it runs, and Tare's state there.
+        spec: Its specification.
+        scheduled: Its scheduling on the host.
     """
 
     def __init__(self, context: Context, spec: MachineSpec, scheduled: Scheduled) -> None:
@@ -122,16 +122,16 @@ class MicroVmMachine(VmmMachine):
     ) -> None:
         """Start the hypervisor and boot or restore the guest.
 
-        Threads inherit the CPUs of the process. A machine that is pinned starts on the CPUs of its
-        vCPUs, so that no vCPU ever runs elsewhere; afterwards the other threads may leave them.
+        Threads inherit the CPUs of the process. A pinned machine starts on the CPUs of its vCPUs,
+        so that no vCPU ever runs elsewhere. Afterwards the other threads may leave these CPUs.
 
         Args:
-            launch: How the hypervisor is started.
+            launch: The start of the hypervisor.
             boot: Configures the machine over the API and boots it, or loads its saved state.
-            resume: Lets a guest that was loaded run; it is called when all vCPUs are on their CPUs.
+            resume: Lets a loaded guest run; called when all vCPUs are on their CPUs.
 
         Raises:
-            MachineFault: The hypervisor ended, or refused a request; with its own words.
+            MachineFault: The hypervisor ended, or refused a request. The message quotes it.
         """
         self._launch = launch
         self.product = launch.product
@@ -151,7 +151,7 @@ class MicroVmMachine(VmmMachine):
                 if resume is not None:
                     await resume(api)
         except (MachineFault, OSError) as error:
-            # If the process ended, its own words say more than a broken connection.
+            # If the process ended, its own message is more useful than a broken connection's.
             await asyncio.wait({self.died}, timeout=GONE_S)
             if self.died.done():
                 raise self.died.result() from error
@@ -166,12 +166,12 @@ class MicroVmMachine(VmmMachine):
 
     @property
     def folder(self) -> Path:
-        """The folder that the hypervisor sees as its own, as the host names it."""
+        """The folder that the hypervisor sees as its own, by its path on the host."""
         return self._launch.api.parent
 
     @contextlib.asynccontextmanager
     async def api(self) -> AsyncIterator[VmmApi]:
-        """Hold a connection to the hypervisor's API; raises as :func:`reached`."""
+        """Hold a connection to the hypervisor's API; raises the errors of :func:`reached`."""
         launch = self._launch
         api = VmmApi(launch.product, self.name, await reached(self.host, launch.api, self.died))
         try:
@@ -180,16 +180,16 @@ class MicroVmMachine(VmmMachine):
             api.close()
 
     async def hang_up(self) -> None:
-        """End the conversation with the agent, which then waits for the host's next connection.
+        """Close the connection to the agent, which then waits for the host's next connection.
 
-        The agent of a machine whose specification did not say ``to_save`` ends the machine instead.
+        If the machine's specification did not set ``to_save``, the agent ends the machine instead.
         """
         await self.agent.close()
-        # If the guest is still busy with it when it is saved, the next connection ends this one.
+        # If the guest is saved while still closing this connection, the next connection ends it.
         await asyncio.sleep(_HUNG_UP_S)
 
     async def _vcpus(self) -> tuple[int, ...]:
-        """Return the threads of the vCPUs, in order; raises MachineFault where some are missing."""
+        """Return the threads of the vCPUs, in order; raises MachineFault if some are missing."""
         found = {}
         for thread, name in (await threads_of(self.host, [self.pid])).items():
             if match := self._launch.vcpu_threads.fullmatch(name):
@@ -202,13 +202,13 @@ class MicroVmMachine(VmmMachine):
         return tuple(found[number] for number in sorted(found))
 
     async def prove_user(self, uid: int | None) -> Mapping[str, Any]:
-        """Read in ``/proc/PID/status``, proc(5), whose rights the hypervisor has.
+        """Check in ``/proc/PID/status``, proc(5), with whose rights the hypervisor runs.
 
         Returns:
-            Its user, and whether its main thread filters system calls.
+            Its user id, and whether its main thread filters system calls.
 
         Raises:
-            MachineFault: It is not the user that was asked for.
+            MachineFault: It runs as a different user than requested.
         """
         status = (await self.host.read(f"/proc/{self.pid}/status")).decode(errors="replace")
         found = {key: int(value) for key, value in _STATUS.findall(status)}
@@ -244,5 +244,5 @@ class MicroVmMachine(VmmMachine):
         return "the guest powered itself off or restarted"
 
     async def _errors(self) -> str:
-        """Return its last words: those of its log, or else of its output."""
+        """Return its last output: that of its log, or else of its console."""
         return await super()._errors() or "; ".join(self.console_tail()[-1:])

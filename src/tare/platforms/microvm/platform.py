@@ -52,18 +52,18 @@ from tare.programs import TASKSET, Program
 KVM = Path("/dev/kvm")
 _DISK = "disk"
 """The copy of the machine's disk in the folder of its saved state."""
-# What is restored maps the memory from these files, as users of their own: nobody may write them.
+# Restored guests map their memory from these files, each as its own user, so nobody may write them.
 _KEEP = 'cd "$1" || exit; shift; for file; do mv "$file" . && chmod 444 "${file##*/}" || exit; done'
 _KEEP_DISK = 'cp --reflink=auto --sparse=always "$1" "$2" && chmod 444 "$2"'
-# The blocks of the machine's file stay reserved.
+# With conv=notrunc, the blocks of the machine's file stay reserved.
 _FILL_DISK = 'dd if="$1" of="$2" bs=1M conv=notrunc status=none'
 CID = 3
-"""The guest's address on its vsock: the first that is free, vsock(7). Each guest has its own."""
+"""The guest's address on its vsock: the first free one, vsock(7). Each guest has its own vsock."""
 MIN_MEMORY = 96 << 20
 _ASK_S = 60.0
 _TRIAL_SHAPE = Shape(vcpus=1, memory=256 << 20)
 _LONGEST_SOCKET = 107
-"""The kernel's limit without the final NUL, unix(7)."""
+"""The kernel's limit in bytes, without the final NUL, unix(7)."""
 _LONGEST_NAME = len("/firecracker/vm/root/vsock.sock")
 
 O = TypeVar("O", bound=LinuxOptions)  # noqa: E741 - the options
@@ -88,18 +88,18 @@ class MicroVm(Platform[O]):
     """A hypervisor with one process for each guest and a REST API on a UNIX socket."""
 
     programs: ClassVar[tuple[Program, ...]]
-    """The hypervisor's program, and those that it is started by."""
+    """The hypervisor's program, and the programs that start it."""
     get: ClassVar[str]
-    """Where to get them."""
+    """Where users can get them."""
     max_vcpus: ClassVar[int]
     vcpu_threads: ClassVar[re.Pattern[str]]
-    """Matches the names of the vCPUs' threads; the group is the number."""
+    """Matches the names of the vCPUs' threads; the group is the vCPU's number."""
     ends: ClassVar[tuple[str, ...]]
-    """The kernel parameters that decide how the guest ends."""
+    """The kernel parameters that determine how the guest ends."""
 
     @abstractmethod
     def devices(self, options: O) -> frozenset[str]:
-        """Return what the guest's devices need of the image."""
+        """Return the needs of the guest's devices in the image, as ``images`` names them."""
 
     @abstractmethod
     def programs_for(self, options: O) -> tuple[Program, ...]:
@@ -107,10 +107,10 @@ class MicroVm(Platform[O]):
 
     @abstractmethod
     async def runs_as(self, context: Context, options: O) -> str:
-        """Return with whose rights the hypervisor would run on a host, in words.
+        """Describe with whose rights the hypervisor would run on a host.
 
         Raises:
-            InputError: It cannot be run as the options ask.
+            InputError: It cannot be run as the options request.
         """
 
     @abstractmethod
@@ -120,7 +120,7 @@ class MicroVm(Platform[O]):
         """Choose the user of one hypervisor, and give it the files that it writes.
 
         Args:
-            context: The host that it runs on, and Tare's state there.
+            context: The host on which it runs, and Tare's state there.
             options: The arm's options.
             files: The guest's files.
             network: Whether the guest has a network interface.
@@ -130,7 +130,7 @@ class MicroVm(Platform[O]):
     async def launch(
         self, context: Context, options: O, files: Files, user: Confinement, link: Link | None
     ) -> Launch:
-        """Return how the hypervisor is started, after its surroundings were prepared."""
+        """Prepare the hypervisor's folder, and return how the hypervisor is started."""
 
     @abstractmethod
     async def boot(
@@ -144,7 +144,7 @@ class MicroVm(Platform[O]):
 
     @abstractmethod
     async def write_state(self, api: VmmApi, options: O, machine: MicroVmMachine) -> Sequence[Path]:
-        """Pause the guest, write its state, and return the files that it is in on the host."""
+        """Pause the guest, write its state, and return the state's files on the host."""
 
     @abstractmethod
     async def load(
@@ -196,12 +196,12 @@ class MicroVm(Platform[O]):
         )
 
     def writes(self, options: O) -> tuple[Write, ...]:
-        """Return what the guests make on their host."""
+        """Return the objects that guests create on their host."""
         started = replace(PROCESS, call=f"{self.programs[0].names[0]}, as a separate user")
         return (FOLDER, started, GROUPS, SETTINGS, *NETWORK)
 
     async def check(self, context: Context, options: O) -> Verdict:
-        """Find out whether guests can be started; one is booted for it once."""
+        """Find out whether guests can be started, by booting one once."""
         versions: dict[str, str] = {}
         knobs: frozenset[str] = frozenset()
         missing: dict[str, str] = {}
@@ -250,15 +250,15 @@ class MicroVm(Platform[O]):
         return f"{self.get}; put the programs into /usr/local/bin"
 
     async def prepare(self, context: Context, options: O, shape: Shape, realtime: bool) -> Prepared:
-        """Build or find the image.
+        """Find the image in the cache, or build it.
 
         Raises:
             InputError: There is no such kernel, or it lacks what the devices need.
-            MachineFault: The host does not take the image.
+            MachineFault: The image cannot be copied to the host.
         """
         kernel = context.kernel or ("rt" if realtime else "generic")
         image = await image_for(context, kernel, self.devices(options), shape)
-        # Machines that start at the same moment should not have to wait for it.
+        # Copy it now, so that machines that start at the same moment need not wait for it.
         await _at_host(context.host, image)
         return prepared_by(image, image=image, notes=image.notes)
 
@@ -268,7 +268,7 @@ class MicroVm(Platform[O]):
         """Start a guest; its vCPUs run on their CPUs from their first instruction.
 
         Raises:
-            MachineFault: The hypervisor ended or refused a request, with its own words.
+            MachineFault: The hypervisor ended or refused a request, with its own message.
         """
         return await self._start(context, options, prepared, spec, None)
 
@@ -279,7 +279,7 @@ class MicroVm(Platform[O]):
         """Save the state of a guest that has answered, and end it; remove the state at the end.
 
         Raises:
-            MachineFault: It cannot be saved; with the hypervisor's own words where it refused.
+            MachineFault: The guest cannot be saved. A refusal by the hypervisor is quoted.
         """
         assert isinstance(machine, MicroVmMachine)
         host, spec = context.host, machine.spec
@@ -304,11 +304,11 @@ class MicroVm(Platform[O]):
         spec: MachineSpec,
         saved: SavedMachine,
     ) -> Machine:
-        """Start a guest from a saved state; its vCPUs are on their CPUs before they run on.
+        """Start a guest from a saved state; its vCPUs are on their CPUs before they resume.
 
         Raises:
-            MachineFault: The hypervisor ended or refused a request, or something differs from what
-                was saved.
+            MachineFault: The hypervisor ended or refused a request, or something differs from the
+                saved machine.
         """
         if reason := self.no_saving(options) or _not_kept(spec):
             raise MachineFault(f"{spec.name}: it cannot be restored: {reason}")
@@ -352,7 +352,7 @@ class MicroVm(Platform[O]):
             folder = await held.enter_async_context(owned_directory(host, ledger, spec.workdir))
             machine.disk = await held.enter_async_context(backed_disk(context, spec, "raw", None))
             if machine.disk is not None:
-                # On the file system of the disk, so that it can be linked into the folder.
+                # Use the disk's file system, so that the disk can be linked into the folder.
                 folder = machine.disk.file.parent
             if len(str(folder)) + _LONGEST_NAME > _LONGEST_SOCKET:
                 short = temporary_folder(host) / f"tare-{secrets.token_hex(6)}"
@@ -420,7 +420,7 @@ class MicroVm(Platform[O]):
     async def _boots(
         self, context: Context, options: O, versions: dict[str, str], depth: trial.Depth
     ) -> trial.TrialResult:
-        """Boot a guest, or recall the result; where no kernel is named, any that boots will do."""
+        """Boot a guest, or return the cached result; try several kernels if none is named."""
         own = () if depth == "emulated" or context.release is not None else (HOST,)
         answer = trial.TrialResult(False, "no guest could be booted to try KVM")
         for kernel in (context.kernel,) if context.kernel else (*own, "rt", "generic"):
@@ -470,7 +470,7 @@ class MicroVm(Platform[O]):
 
 
 def _not_kept(spec: MachineSpec) -> str:
-    """Return why a machine cannot be saved, whatever its hypervisor is; empty: it can."""
+    """Return why a machine cannot be saved under any hypervisor; empty: it can."""
     if spec.network is not None:
         return "its guest keeps the addresses of a network that ends with its batch"
     if not spec.to_save:
@@ -487,7 +487,7 @@ def _failed(product: str, fault: TareError, name: str) -> trial.TrialResult:
 
 
 async def _at_host(host: Host, image: GuestImage) -> GuestImage:
-    """Return the image with the files that the hypervisor reads where the host has them."""
+    """Copy the files that the hypervisor reads to the host; return the image with those paths."""
     return replace(
         image,
         boot_kernel=await copy_to_host(host, image.boot_kernel),
@@ -496,6 +496,6 @@ async def _at_host(host: Host, image: GuestImage) -> GuestImage:
 
 
 def version_in(text: str) -> str:
-    """Return the version that a program prints: ``Firecracker v1.12.0`` as ``1.12.0``."""
+    """Return the version in a program's output, such as ``1.12.0`` in ``Firecracker v1.12.0``."""
     found = re.search(r"\bv?(\d+\.\d+(?:\.\d+)*\S*)", text)
     return found[1] if found else text.strip().partition("\n")[0]

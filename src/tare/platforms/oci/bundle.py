@@ -14,13 +14,13 @@ from tare.platforms.oci.seccomp import SeccompName, filtered
 
 AGENT_INSIDE = "/tare-agent"
 DIRECTORIES = ("dev", "proc", "scratch", "sys", "tmp")
-"""Where file systems are mounted in the read-only root; they must exist before."""
+"""Mount points of file systems in the read-only root; they must exist before the mounts."""
 
 CAPABILITIES = ("CAP_IPC_LOCK", "CAP_SYS_NICE")
-"""What mlockall and SCHED_FIFO need, and nothing else."""
+"""The capabilities that mlockall and SCHED_FIFO need, and no others."""
 
 PROCESSES = 4096
-"""More than the most threads that a workload starts (1000), and a bound on a runaway one."""
+"""A limit above the most threads that a workload starts (1000); it stops a runaway workload."""
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,21 @@ class ContainerSpec:
     Args:
         name: The container's name, also that of its cgroup and its host name.
         root: Directory of the root file system, on the host.
-        toolbox: Directory of the toolbox's tree on the host, which then is the root, with the
-            agent of ``root`` in it.
-        cpus: The host CPUs it may use.
-        memory: The limit of its memory, in bytes.
-        swap_limit: Whether the kernel can also limit swap, which then is none.
-        realtime: The share of real-time threads, where the kernel requires one.
+        cpus: The host CPUs that it may use.
+        memory: Its memory limit, in bytes.
+        swap_limit: Whether the kernel can also limit swap; the limit is then zero.
+        realtime: The share of real-time threads, if the kernel requires one.
         devices: Devices in addition to the standard ones.
         cpu: More of ``linux.resources.cpu``: ``shares``, ``quota`` and ``period`` in µs.
-        unified: Files of version 2 control groups to what they are to hold.
-        args: What it runs.
+        unified: Maps files of version 2 control groups to their values.
+        args: The command that it runs.
         env: Its environment, in addition to PATH.
-        netns: The network namespace it joins; empty for a new one.
-        scratch: Directory of the host that it has as a disk of its own; None: it has none.
-        seccomp: Which system calls it may not make.
-        user: The host's user that runs it without root and is root in it; None: root runs it.
+        netns: The network namespace that it joins; empty for a new one.
+        scratch: Directory of the host that serves as its own disk; None: it has none.
+        toolbox: Directory of the toolbox's tree on the host, which then replaces the root; the
+            agent of ``root`` is mounted in it. None: it has no toolbox.
+        seccomp: The profile of system calls that it may not make.
+        user: The host's user id that runs it without root and is root in it; None: root runs it.
     """
 
     name: str
@@ -75,11 +75,11 @@ class ContainerSpec:
 
 
 def configuration(spec: ContainerSpec) -> dict[str, Any]:
-    """Return the ``config.json`` of a container: its own namespaces, nothing of the host's.
+    """Return the ``config.json`` of a container with its own namespaces and nothing of the host's.
 
-    The network namespace is new and empty, with nothing but a loopback that is down, unless Tare
-    made one for it. Without root it has a user namespace of its own, no capability that counts for
-    anything outside, and neither devices nor control groups.
+    The network namespace is new, with only a loopback interface that is down, unless Tare made one
+    for it. Without root the container has its own user namespace, no capability that is valid
+    outside, and neither devices nor control groups.
     """
     kinds = ("pid", "ipc", "uts", "mount", *(("user",) if spec.user is not None else ()))
     return {
@@ -132,7 +132,7 @@ def configuration(spec: ContainerSpec) -> dict[str, Any]:
 
 
 def _given_by_root(spec: ContainerSpec) -> dict[str, Any]:
-    """Return what only root can give, or else who is root in the container."""
+    """Return the settings that only root can make, or else the mapping of the container's root."""
     if spec.user is not None:
         only = [{"containerID": 0, "hostID": spec.user, "size": 1}]
         return {"uidMappings": only, "gidMappings": only}
@@ -156,7 +156,7 @@ def _given_by_root(spec: ContainerSpec) -> dict[str, Any]:
 def _groups(spec: ContainerSpec) -> list[Mapping[str, Any]]:
     if spec.user is not None:
         return []
-    # So that the agent sees its own limits, as a guest sees the size of its memory.
+    # The agent sees its own limits there, as a guest sees the size of its memory.
     return [_mount("/sys/fs/cgroup", "cgroup", "cgroup", "nosuid", "noexec", "nodev", "ro")]
 
 

@@ -1,10 +1,10 @@
-"""Kata Containers: each container in a virtual machine of its own, which containerd starts.
+"""Kata Containers: each container in a separate virtual machine, which containerd starts.
 
 Since version 2, Kata is a shim of containerd and has no OCI command line. containerd's client
 ``ctr`` runs a bundle with it. Tare gives Kata a copy of its configuration with the machine's number
-of vCPUs and memory, because Kata adds limits of a container to what its configuration has.
+of vCPUs and memory, because Kata adds a container's limits to the values in its configuration.
 
-Sources: Kata's documents of containerd, of its limits and of its vCPUs; ctr(8).
+Sources: Kata's documents on containerd, on limits and on vCPUs; ctr(8).
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ CONFIGURATIONS = (
     "/usr/share/defaults/kata-containers/configuration.toml",
     "/opt/kata/share/defaults/kata-containers/configuration.toml",
 )
-"""Where the shim looks for its configuration, in its own order."""
+"""The paths of the shim's configuration, in the shim's own search order."""
 NAMESPACE = "tare"
-"""Containerd's namespace of Tare's containers, which others do not list."""
+"""Containerd's namespace for Tare's containers, which clients in other namespaces do not list."""
 NO_KNOB = "containerd starts the virtual machine outside Tare's control groups"
 NOTES = (
     "each container is in its own virtual machine, with Kata's kernel instead of the host's",
@@ -85,11 +85,12 @@ NO_DISK = (
 MIN_MEMORY = 256 << 20
 _ASK_S = 20.0
 _RUN_S = 120.0
-"""Kata itself gives a guest a minute to start its agent."""
+"""Seconds to wait; Kata itself gives a guest a minute to start its agent."""
 _VCPUS = re.compile(r"CPU (\d+)/KVM|(?:db_)?vcpu(\d+)|fc_vcpu (\d+)")
-"""The vCPU threads of QEMU, of Cloud Hypervisor and Dragonball, and of Firecracker."""
+"""Matches the vCPU threads of QEMU, of Cloud Hypervisor and Dragonball, and of Firecracker."""
 _LEAST_SEEN = 0.75
-"""A guest's kernel and its reserved areas take less than a quarter of 256 MiB."""
+"""The least share of the memory that a guest reports; its kernel and its reserved areas take less
+than a quarter of 256 MiB."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +98,10 @@ class Kata:
     """The parts of Kata that a host has.
 
     Args:
-        ctr: Containerd's client.
-        shim: The shim.
-        configured: The configuration that machines start from.
-        text: Its contents.
+        ctr: The program of containerd's client.
+        shim: The program of the shim.
+        configured: The path of the configuration from which machines' configurations are made.
+        text: That configuration's text.
         versions: The versions of the programs.
     """
 
@@ -111,11 +112,11 @@ class Kata:
     versions: Mapping[str, str]
 
     def command(self, *words: str) -> list[str]:
-        """Return a call of containerd's client."""
+        """Return a command line of containerd's client."""
         return [self.ctr, "--namespace", NAMESPACE, *words]
 
     def run_command(self, folder: Path, name: str) -> list[str]:
-        """Return the call that runs a container to its end, in the foreground."""
+        """Return the command line that runs a container to its end, in the foreground."""
         options = {
             "--runtime": self.shim,
             "--runtime-config-path": str(folder / "kata.toml"),
@@ -129,11 +130,11 @@ class Kata:
 
 
 class KataContainer(Resource):
-    """A container of containerd's, with its virtual machine.
+    """A container in containerd, with its virtual machine.
 
     Args:
-        host: The host that it runs on.
-        ctr: Containerd's client.
+        host: The host on which it runs.
+        ctr: The program of containerd's client.
         name: Its name.
     """
 
@@ -147,35 +148,35 @@ class KataContainer(Resource):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """Its name, and the program that finds it."""
+        """Its name, and the program that finds it, for the ledger."""
         return {"ctr": self._ctr, "id": self._name}
 
     @property
     def words(self) -> str:
-        """Its description."""
+        """The container's name as a phrase for messages."""
         return f"Kata container {self._name}"
 
     @property
     def ends_with_boot(self) -> bool:
-        """Whether a reboot removes it: containerd keeps its record of it."""
+        """Whether a reboot removes it; always False, because containerd keeps its record of it."""
         return False
 
     async def create(self) -> None:
-        """Leave it to the command that runs it."""
+        """Do nothing, because the command that runs the container creates it."""
 
     async def exists(self) -> bool:
-        """Return whether containerd knows it."""
+        """Check whether containerd lists the container."""
         return (await self._call("containers", "info", self._name)).ok
 
     async def remove(self) -> None:
-        """End its virtual machine, and remove its record."""
+        """End its virtual machine, and remove containerd's record."""
         await self._call("tasks", "delete", "--force", self._name)
         done = await self._call("containers", "delete", self._name)
         if not done.ok and await self.exists():
             raise MachineFault(f"{self.words} cannot be removed: {done.words()}")
 
     def passes(self, fault: MachineFault) -> bool:
-        """Return that a refusal ends by itself: the virtual machine takes a moment to end."""
+        """Return True: a refusal passes, because the virtual machine takes a moment to end."""
         return True
 
     async def _call(self, *words: str) -> Completed:
@@ -191,7 +192,7 @@ def container_of(host: Host, details: Mapping[str, Any]) -> KataContainer:
 
 
 def stated() -> Statement:
-    """Return what such containers offer; nothing is tried for it."""
+    """Return what such containers offer, without testing anything on this host."""
     return Statement(
         capabilities=Capabilities(
             pinning=True,
@@ -223,7 +224,7 @@ async def find_kata(host: Host, options: OciOptions) -> Kata:
     """Find Kata and containerd on a host.
 
     Raises:
-        InputError: A part of it is not there; with what to do.
+        InputError: A part is missing; the hint says what to do.
     """
     advice = f"{GET}, unpacked to /opt/kata"
     if (shim := await find_program(host, KATA)) is None:
@@ -256,14 +257,14 @@ def _version_in(printed: bytes) -> str:
 
 
 def sized(text: str, shape: Shape) -> str:
-    """Return a configuration of Kata's for a machine of some size.
+    """Return a configuration of Kata for a machine of a given size.
 
     Args:
-        text: The configuration.
+        text: The text of the original configuration.
         shape: The machine's vCPUs and memory.
 
     Raises:
-        InputError: It does not set both once.
+        InputError: The configuration does not set each of the two exactly once.
     """
     for key, value in (("default_vcpus", shape.vcpus), ("default_memory", shape.memory >> 20)):
         text, found = re.subn(rf"(?m)^(\s*){key}\s*=.*$", rf"\g<1>{key} = {value}", text)
@@ -276,9 +277,10 @@ def sized(text: str, shape: Shape) -> str:
 
 
 def kata_configuration(spec: ContainerSpec) -> dict[str, Any]:
-    """Return the ``config.json`` of a container that has a virtual machine to itself.
+    """Return the ``config.json`` of a container in its own virtual machine.
 
-    Limits would be added to the machine's size, and devices of the host are not the guest's.
+    It has no limits, which Kata would add to the machine's size, and no devices, because those of
+    the host are not the guest's.
     """
     whole = configuration(spec)
     whole["linux"] = {**whole["linux"], "resources": {}, "devices": []}
@@ -304,10 +306,10 @@ async def _owned(
 
 
 async def _proof(context: Context, kata: Kata) -> Mapping[str, Any]:
-    """Run a container that prints what its agent sees.
+    """Run a container that prints its agent's proof, and return the guest kernel's release.
 
     Raises:
-        MachineFault: It does not run; with the words of ctr.
+        MachineFault: The container does not run. The message quotes ctr.
     """
     name = f"tare-trial-{secrets.token_hex(4)}"
     spec = ContainerSpec(
@@ -331,13 +333,13 @@ async def _proof(context: Context, kata: Kata) -> Mapping[str, Any]:
 
 
 async def check(context: Context, options: OciOptions) -> Verdict:
-    """Run a container in a virtual machine, and quote ctr where that fails."""
+    """Run a container in a virtual machine; if that fails, the verdict quotes ctr."""
     capabilities = stated().capabilities
     versions: Mapping[str, str] = {}
     try:
         kata = await find_kata(context.host, options)
         versions = kata.versions
-        # Kata lowers what is more than the host's CPUs.
+        # Kata lowers a number of vCPUs above that of the host's CPUs.
         capabilities = replace(capabilities, max_vcpus=len(context.host.topology().machines))
         proof = await _proof(context, kata)
     except InputError as error:
@@ -353,10 +355,10 @@ async def check(context: Context, options: OciOptions) -> Verdict:
 
 
 async def prepare(context: Context, options: OciOptions) -> Prepared:
-    """Find out which kernel Kata's machines have.
+    """Find out which kernel Kata's machines boot.
 
     Raises:
-        InputError: Kata is not there, or runs no container.
+        InputError: Kata is missing, or runs no container.
     """
     kata = await find_kata(context.host, options)
     try:
@@ -369,7 +371,7 @@ async def prepare(context: Context, options: OciOptions) -> Prepared:
 
 
 class KataMachine(ProcessMachine):
-    """A container in a virtual machine, with the agent on the pipes of ``ctr``."""
+    """A container in a virtual machine; the agent's channel is the pipes of ``ctr``."""
 
     shape: Shape
     vcpus: tuple[int, ...] = ()
@@ -378,7 +380,7 @@ class KataMachine(ProcessMachine):
         """Wait for the agent's hello, and verify the size of the virtual machine.
 
         Raises:
-            MachineFault: It ended, did not answer in time, or has another size.
+            MachineFault: It ended, did not answer in time, or has a different size.
         """
         hello = await super().ready(timeout_s)
         cpus = len(hello.proof.get("topology", {}).get("usable", ()))
@@ -396,12 +398,12 @@ class KataMachine(ProcessMachine):
         return self.vcpus
 
     async def measuring_threads(self) -> tuple[int, ...]:
-        """Return the vCPUs' threads: whatever the guest runs, it runs on them."""
+        """Return the vCPUs' threads, on which everything in the guest runs."""
         return self.vcpus
 
 
 def vcpus_in(threads: Mapping[int, str], wanted: int) -> tuple[int, ...]:
-    """Return the threads of a machine's vCPUs, in order; empty unless there are as many as asked.
+    """Return the threads of a machine's vCPUs, in order; empty if their number is not ``wanted``.
 
     Args:
         threads: Names of the hypervisor's threads, by id.
@@ -417,7 +419,7 @@ def vcpus_in(threads: Mapping[int, str], wanted: int) -> tuple[int, ...]:
 async def _place(
     host: Host, spec: MachineSpec, threads: Sequence[int], vcpus: Sequence[int]
 ) -> None:
-    """Bind the vCPUs to their CPUs, and keep all threads to those that the machine may use."""
+    """Bind the vCPUs to their CPUs, and restrict all threads to the machine's CPUs."""
     if spec.cpus and not vcpus:
         raise MachineFault(
             f"{spec.name}: the vCPUs of Kata's hypervisor are not recognized, and cannot be pinned",
@@ -436,10 +438,10 @@ async def _place(
 
 
 async def start_kata(context: Context, prepared: Prepared, spec: MachineSpec) -> KataMachine:
-    """Start a container in a virtual machine, which holds the agent alone.
+    """Start a container in a virtual machine that runs only the agent.
 
     Raises:
-        MachineFault: It cannot be made.
+        MachineFault: The container cannot be started.
     """
     host, ledger = context.host, context.ledger
     kata: Kata = prepared.extra["kata"]
@@ -462,7 +464,7 @@ async def start_kata(context: Context, prepared: Prepared, spec: MachineSpec) ->
         process = await start_owned(host, ledger, command, log=log)
 
         async def hypervisor() -> int:
-            # As Kata's shim reports it: the process of the virtual machine, not of the agent in it.
+            # Kata's shim reports the virtual machine's process, not that of the agent in it.
             return int(await host.read(folder / "pid"))
 
         async def members() -> tuple[int, ...]:

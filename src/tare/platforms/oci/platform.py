@@ -78,7 +78,7 @@ RUNS_AS_ROOT = (
 IDLE_DEVICE = "/dev/cpu_dma_latency"
 
 SANDBOX_LACKS = frozenset({"policy", "fifo", "nice", "slice"})
-"""What gVisor keeps from the host's kernel: it schedules threads by itself."""
+"""Knobs without effect under gVisor, which schedules threads itself, not by the host's kernel."""
 
 SANDBOX_NOTES = ("it has its own clock, which is compared with the host's like a guest's",)
 SANDBOX_NO_DISK = (
@@ -111,7 +111,7 @@ class Oci(Platform[OciOptions]):
     )
 
     def describe(self, options: OciOptions) -> str:
-        """Return what reports call it."""
+        """Return the name that reports use for the arm."""
         runtime = "container" if options.runtime == "auto" else f"container ({options.runtime})"
         if options.runtime == "kata":
             runtime = "container in a virtual machine (Kata)"
@@ -121,7 +121,7 @@ class Oci(Platform[OciOptions]):
         return ", ".join((runtime, *words))
 
     def stated(self, options: OciOptions) -> Statement:
-        """Return what containers offer; nothing is tried for it."""
+        """Return what containers offer, without testing anything on this host."""
         if options.rootless:
             return _stated_rootless(options)
         if options.runtime == "kata":
@@ -152,7 +152,7 @@ class Oci(Platform[OciOptions]):
         )
 
     def writes(self, options: OciOptions) -> tuple[Write, ...]:
-        """Return what containers make on their host."""
+        """Return the objects that containers create on their host."""
         if options.runtime == "kata":
             ctr = f"ctr --namespace {kata.NAMESPACE}"
             run, gone = f"{ctr} run --rm --config …", f"{ctr} containers delete tare-…"
@@ -167,14 +167,14 @@ class Oci(Platform[OciOptions]):
         return (*PROCESS_MACHINE, made)
 
     def host_access(self, options: OciOptions) -> tuple[HostAccess, ...]:
-        """Return the configuration of Kata's, which names programs that run as root."""
+        """Return Kata's configuration, which names programs that run as root."""
         if options.kata_config is None:
             return ()
         effect = "runs the programs that this configuration of Kata's names, as root"
         return (HostAccess("kata-config", options.kata_config, effect),)
 
     async def check(self, context: Context, options: OciOptions) -> Verdict:
-        """Run a trivial container, and remember the runtime's own words when it does not."""
+        """Run a trivial container; if that fails, the verdict quotes the runtime."""
         if options.runtime == "kata":
             return await kata.check(context, options)
         trials = await _tried(context, options)
@@ -215,7 +215,7 @@ class Oci(Platform[OciOptions]):
         """Choose the runtime and make the root file system.
 
         Raises:
-            InputError: No runtime works here any more.
+            InputError: No runtime works here any longer.
         """
         if options.runtime == "kata":
             return await kata.prepare(context, options)
@@ -237,7 +237,7 @@ class Oci(Platform[OciOptions]):
     async def start(
         self, context: Context, options: OciOptions, prepared: Prepared, spec: MachineSpec
     ) -> Machine:
-        """Start a container that holds the agent alone."""
+        """Start a container that runs only the agent."""
         if options.runtime == "kata":
             return await kata.start_kata(context, prepared, spec)
         runtime: Runtime = prepared.extra["runtime"]
@@ -381,7 +381,7 @@ def _refusal(trial: Trial) -> str:
 
 async def _hint(host: Host, trials: tuple[Trial, ...], options: OciOptions) -> str:
     tried = all(trial.version for trial in trials)
-    # An ordinary user's rights are not what is missing where the runtime dislikes control groups.
+    # If a runtime's error is about control groups, the user's rights are not the problem.
     groups = any("cgroup" in trial.words for trial in trials)
     own = options.rootless and tried and not groups
     hint = rootless.HINT if own else await _todo(host, trials)

@@ -1,7 +1,7 @@
-"""Containers without root: run by an ordinary user, who is root in a user namespace of its own.
+"""Containers without root: run by an ordinary user who is root in a separate user namespace.
 
-The runtime itself has no rights either, so there are no control groups, networks or disks that root
-would make. Where Tare is root, each container gets a user that nobody else has.
+The runtime itself has no rights either. So there are no control groups, networks or disks, which
+only root could make. If Tare is root, each container gets an otherwise unused user id.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ NO_REALTIME = "its user may not have it (RLIMIT_RTPRIO, `ulimit -r`, is 0)"
 HINT = "unshare --user --map-root-user true"
 _FIFO = (AGENT_INSIDE, "exec", "--policy", "fifo", "--priority", "1", "--", AGENT_INSIDE, "version")
 _FIRST_UID = 1_920_000_000
-"""Above what distributions and systemd give away, and apart from QEMU's."""
+"""User ids above those of distributions and systemd, and different from those for QEMU."""
 _UIDS = 1 << 24
 
 
@@ -70,8 +70,8 @@ class User:
     """The user that runs a container, and is root in it.
 
     Args:
-        uid: The user's and the group's number on the host.
-        own: Whether it is a user of the container's own; else it is Tare's.
+        uid: The user's and the group's id on the host.
+        own: Whether the user exists only for the container; otherwise it is Tare's own.
     """
 
     uid: int
@@ -82,8 +82,8 @@ class User:
 
         Args:
             argv: The runtime's command.
-            cpus: The host's CPUs it may use.
-            state: A folder of that user.
+            cpus: The host CPUs that it may use.
+            state: A folder that belongs to that user.
         """
         given = ["env", f"XDG_RUNTIME_DIR={state}", "taskset", "-c", ",".join(map(str, cpus))]
         if not self.own:
@@ -93,13 +93,13 @@ class User:
 
 
 async def user_of(host: Host) -> User:
-    """Return who is to run a container on a host."""
+    """Return the user that is to run a container on a host."""
     uid = await uid_of(host)
     return User(uid, False) if uid else User(_FIRST_UID + secrets.randbelow(_UIDS), True)
 
 
 async def runs_as_whom(host: Host) -> str:
-    """Return with whose rights such containers run on a host, and why, in words."""
+    """Describe with whose rights such containers run on a host, and why."""
     inside = "root in a user namespace of its own and nowhere else"
     uid = await uid_of(host)
     if uid:
@@ -111,10 +111,10 @@ async def runs_as_whom(host: Host) -> str:
 async def owned_rootless(
     context: Context, runtime: Runtime, spec: ContainerSpec
 ) -> AsyncIterator[tuple[list[str], Path]]:
-    """Note a container in the ledger and write its bundle, with all in it; remove it in the end.
+    """Record a container in the ledger and write its bundle; remove both at the end.
 
     Args:
-        context: The host that it runs on, and Tare's state there.
+        context: The host on which it runs, and Tare's state there.
         runtime: The runtime that runs it.
         spec: Its specification, without root file system and user.
 
@@ -173,17 +173,17 @@ async def start_rootless(
     seccomp: SeccompName,
     scheduling: Scheduling,
 ) -> ProcessMachine:
-    """Start a container without root that holds the agent alone.
+    """Start a container without root that runs only the agent.
 
     Args:
-        context: Where.
+        context: The host, and Tare's state there.
         runtime: The runtime that runs it.
-        spec: Its name, size and place.
-        seccomp: Which system calls are refused.
-        scheduling: What is asked of the host's scheduler, which is nothing that needs a right.
+        spec: Its name, size and CPUs.
+        seccomp: The profile of refused system calls.
+        scheduling: The requested scheduling, which contains nothing that needs rights.
 
     Raises:
-        MachineFault: It cannot be made.
+        MachineFault: The container cannot be started.
     """
     host, ledger = context.host, context.ledger
     async with AsyncExitStack() as held:

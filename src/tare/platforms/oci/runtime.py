@@ -1,4 +1,4 @@
-"""The OCI runtimes: how each is called, and which of them really runs a container here."""
+"""The OCI runtimes: how each is called, and which of them can run a container here."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ TRIAL_MEMORY = 64 << 20
 
 @dataclass(frozen=True)
 class Runtime:
-    """One OCI runtime as it is called here.
+    """One OCI runtime with its command line on this host.
 
     Args:
-        name: What it is.
+        name: The runtime's name, such as ``crun``.
         flags: Options before the subcommand.
         keeps: Whether ``run --keep`` leaves the control groups of a container that has ended,
             so that an out-of-memory kill can still be found.
-        program: Its file, where it is not in PATH under its name.
+        program: The path of its program, if it is not in PATH under its name; empty otherwise.
     """
 
     name: str
@@ -49,28 +49,28 @@ class Runtime:
 
     @property
     def called(self) -> str:
-        """How it is called on its host."""
+        """The program's name or path on its host."""
         return self.program or self.name
 
     def command(self, root: Path, *words: str) -> list[str]:
-        """Return the call of a subcommand, with the runtime's state under ``root``."""
+        """Return the command line of a subcommand, with the runtime's state under ``root``."""
         return [self.called, "--root", str(root), *self.flags, *words]
 
     def run_command(self, root: Path, bundle: Path, name: str) -> list[str]:
-        """Return the call that runs a container to its end, in the foreground."""
+        """Return the command line that runs a container to its end, in the foreground."""
         keep = ("--keep",) if self.keeps else ()
         return self.command(root, "run", *keep, "--bundle", str(bundle), name)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The result of running a trivial container: whether it ran, or the runtime's own words.
+    """The result of running a trivial container: whether it ran, or the runtime's own message.
 
     Args:
-        runtime: What ran it.
-        usable: Whether it ran.
-        words: The runtime's own words, or why it could not be tried.
-        version: The runtime's version.
+        runtime: The runtime.
+        usable: Whether the container ran.
+        words: The runtime's message, or why it could not be tried; empty if the container ran.
+        version: The runtime's version; empty if it is not known.
         sure: Whether the host lacks something; otherwise the trial itself went wrong.
     """
 
@@ -82,7 +82,7 @@ class Trial:
 
 
 Trivial = Callable[[Context, Runtime], Awaitable[Completed]]
-"""Runs a container to its end that does next to nothing."""
+"""Runs a container that does almost nothing, to its end."""
 
 
 async def try_runtimes(
@@ -94,10 +94,10 @@ async def try_runtimes(
     """Run a trivial container with one runtime after the other, up to the first that can.
 
     Args:
-        context: Where to try.
-        wanted: The runtimes, the preferred first.
-        trivial: How a container is run; as root by default.
-        flags: What each runtime is given for that.
+        context: The host, and Tare's state there.
+        wanted: The runtimes, with the preferred one first.
+        trivial: Runs a container; None: as root.
+        flags: The options for each runtime; None: Tare's defaults.
 
     Returns:
         The trials that were made; only the last one can be usable.
@@ -114,7 +114,7 @@ async def try_runtimes(
 async def try_runtime(
     context: Context, name: RuntimeName, trivial: Trivial, given: tuple[str, ...] | None
 ) -> Trial:
-    """Run a trivial container with one runtime; never raises for what is missing."""
+    """Run a trivial container with one runtime; a missing prerequisite raises no error."""
     version = program = ""
     try:
         program, version = await _found(context.host, name)
@@ -139,7 +139,7 @@ async def try_runtime(
 
 
 def _lasts(error: Exception) -> bool:
-    """Return whether an error names what a host lacks, and would be the same next time."""
+    """Check whether an error shows that a host lacks something, so that it would recur."""
     return isinstance(error, InputError)
 
 
@@ -150,12 +150,12 @@ def _flag_sets(name: RuntimeName) -> tuple[tuple[str, ...], ...]:
 
 
 async def _found(host: Host, name: RuntimeName) -> tuple[str, str]:
-    """Return how a runtime is called on a host, and its version.
+    """Return a runtime's program on a host, and its version.
 
-    Docker, Podman, CRI-O and Kubernetes bring runtimes of their own, mostly outside PATH.
+    Docker, Podman, CRI-O and Kubernetes come with their own runtimes, mostly outside PATH.
 
     Raises:
-        InputError: It is nowhere.
+        InputError: The runtime is not installed.
     """
     try:
         return name, await _version(host, name, name)
@@ -203,13 +203,13 @@ async def _trivial(context: Context, runtime: Runtime) -> Completed:
 async def owned_container(
     context: Context, runtime: Runtime, mounts: CgroupMounts, spec: ContainerSpec, workdir: Path
 ) -> AsyncIterator[list[str]]:
-    """Note a container in the ledger and write its bundle; delete it in the end.
+    """Record a container in the ledger and write its bundle; delete the container at the end.
 
     Args:
-        context: The host that it runs on, and Tare's state there.
+        context: The host on which it runs, and Tare's state there.
         runtime: The runtime that runs it.
-        mounts: The host's control groups.
-        spec: What it is.
+        mounts: The host's control group mounts.
+        spec: Its specification.
         workdir: An existing directory for the bundle and the runtime's state.
 
     Yields:
@@ -232,12 +232,12 @@ async def owned_container(
 async def noted_container(
     context: Context, runtime: Runtime, spec: ContainerSpec, state: Path
 ) -> AsyncIterator[None]:
-    """Note a container in the ledger before it is run, and delete it in the end.
+    """Record a container in the ledger before it is run, and delete the container at the end.
 
     Args:
-        context: The host that it runs on, and Tare's state there.
+        context: The host on which it runs, and Tare's state there.
         runtime: The runtime that runs it.
-        spec: What it is.
+        spec: Its specification.
         state: The directory of the runtime's state.
     """
     entry = context.ledger.record(
@@ -253,7 +253,7 @@ async def noted_container(
 
 
 async def undo_container(host: Host, entry: Entry) -> str:
-    """Delete the container that an entry names (runtime, root, id); the runtime kills it first."""
+    """Delete the container in a ledger entry (runtime, root, id); the runtime kills it first."""
     runtime, root, name = (str(entry.details[key]) for key in ("runtime", "root", "id"))
     require_own(name)
     if not await host.exists(Path(root) / name):
@@ -288,15 +288,15 @@ _LAY_OUT = (
 
 
 async def root_file_system(context: Context) -> Path:
-    """Return a directory of the host that holds the agent and mount points, made once per agent.
+    """Return a directory of the host with the agent and mount points, made once for each agent.
 
-    The agent in it is read and compared each time: a damaged one is replaced and reported.
+    Each call reads and compares the agent in it. A damaged directory is replaced and reported.
 
     Args:
-        context: The host, and where this computer keeps such things.
+        context: The host, and the cache on this computer.
 
     Raises:
-        MachineFault: It cannot be made there.
+        MachineFault: The directory cannot be made there.
     """
     host = context.host
     program = await asyncio.to_thread(context.agent.read_bytes)
@@ -307,22 +307,22 @@ async def root_file_system(context: Context) -> Path:
         return folder
     if found.returncode == _DAMAGED:
         context.say(f"{folder} in the cache of {host.name} was damaged: it is made again")
-    # Another check may make the same at the same time: whoever is second removes its own.
+    # Another check may make the same directory at the same time; the later one removes its own.
     script = f'whole="$1"; {_LAY_OUT}mv -T "$made" "$whole" || rm -r "$made"; test -d "$whole"'
     await _lay_out(host, script, folder, context.host_agent)
     return folder
 
 
 async def laid_out(host: Host, folder: Path, agent: Path) -> None:
-    """Make a root file system of a container's own.
+    """Make a root file system for a single container.
 
     Args:
-        host: Where.
-        folder: Its place, which does not exist.
-        agent: The agent on that host.
+        host: The host.
+        folder: The directory to make, which does not exist yet.
+        agent: The agent's program on that host.
 
     Raises:
-        MachineFault: It cannot be made there.
+        MachineFault: The directory cannot be made.
     """
     await _lay_out(host, f'whole="$1"; {_LAY_OUT}mv -T "$made" "$whole"', folder, agent)
 
@@ -335,7 +335,7 @@ async def _lay_out(host: Host, script: str, folder: Path, agent: Path) -> None:
 
 
 def root_digest(program: bytes) -> str:
-    """Return the SHA-256 (hex) of what a root file system is made from."""
+    """Return the SHA-256 (hex) of the inputs of a root file system."""
     digest = hashlib.sha256(program)
     digest.update("\0".join((AGENT_INSIDE, *DIRECTORIES)).encode())
     return digest.hexdigest()

@@ -1,9 +1,9 @@
 """The system calls that a container may make if an arm asks for a filter (seccomp(2)).
 
-`runc spec` and an OCI bundle as such filter nothing; Docker and Podman do. Their own profile lists
-what is allowed, and lets a call through that a capability of the container's covers. Here is
-listed what it thereby refuses a container without capabilities beyond the two of Tare's
-(Docker's documentation, "Seccomp security profiles for Docker").
+`runc spec` and a plain OCI bundle filter nothing; Docker and Podman do. Their profile lists the
+allowed calls, and allows a call if one of the container's capabilities covers it. The list below
+has the calls that this refuses to a container with only Tare's two capabilities (Docker's
+documentation, "Seccomp security profiles for Docker").
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REFUSED = (
     "request_key", "setns", "settimeofday", "stime", "swapoff", "swapon", "sysfs", "_sysctl",
     "umount", "umount2", "unshare", "uselib", "userfaultfd", "ustat", "vm86", "vm86old",
 )  # fmt: skip
-"""Calls that end with EPERM."""
+"""Calls that fail with EPERM."""
 
 NEW_NAMESPACES = (
     0x00020000,  # CLONE_NEWNS
@@ -40,7 +40,7 @@ NEW_NAMESPACES = (
 """Flags of clone(2), linux/sched.h."""
 
 FILTERED = 2
-"""What ``Seccomp`` of /proc/PID/status says of a process with a filter, proc(5)."""
+"""The value of ``Seccomp`` in /proc/PID/status for a process with a filter, proc(5)."""
 
 _STATUS = re.compile(r"^(Uid|NoNewPrivs|Seccomp|CapEff):\s+([0-9a-f]+)", re.MULTILINE)
 
@@ -55,7 +55,7 @@ def filtered(name: SeccompName) -> Mapping[str, Any]:
         return {}
     calls = [
         _refused(REFUSED, EPERM),
-        # Its flags are in memory, where no filter looks; the C library then takes clone.
+        # Its flags are in memory, which no filter reads; the C library then falls back to clone.
         _refused(("clone3",), ENOSYS),
         *(_refused(("clone",), EPERM, flag) for flag in NEW_NAMESPACES),
     ]
@@ -74,7 +74,7 @@ async def runs_as(host: Host, name: str, pid: int, asked: SeccompName) -> Mappin
     """Return the credentials of a container's first process, from ``/proc/PID/status`` (proc(5)).
 
     Args:
-        host: The host that it runs on.
+        host: The host on which it runs.
         name: The container's name, for messages.
         pid: The process's id on the host.
         asked: The requested system call filter.
