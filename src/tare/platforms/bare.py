@@ -103,7 +103,7 @@ class Bare(Platform[BareOptions]):
         return ", ".join(("bare host", *words))
 
     def stated(self, options: BareOptions) -> Statement:
-        """Return what the bare host offers, without testing anything on this host."""
+        """Return the statement about the bare host, without testing anything on this host."""
         unlimited = options.memory_limit == "none"
         return Statement(
             capabilities=Capabilities(

@@ -217,7 +217,7 @@ class Platform(ABC, Generic[O]):
 
     @abstractmethod
     def stated(self, options: O) -> Statement:
-        """Return what the platform offers on a host that lacks nothing, without testing a host."""
+        """Return the statement for a host that lacks nothing, without testing any host."""
 
     @abstractmethod
     async def check(self, context: Context, options: O) -> Verdict:
@@ -340,7 +340,7 @@ class Platform(ABC, Generic[O]):
         return ()
 
     def emulated(self, options: O) -> bool:
-        """Return whether results show behaviour only, not hardware speed."""
+        """Check whether results show behaviour only, not hardware speed."""
         return self.stated(options).emulated
 
 

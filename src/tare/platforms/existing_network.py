@@ -106,7 +106,7 @@ def require_direct(name: str, seen: AddressPair, inside: AddressPair) -> None:
 
 
 def is_ipv4(text: str) -> bool:
-    """Return whether a text is an IPv4 address."""
+    """Check whether a text is an IPv4 address."""
     try:
         ipaddress.IPv4Address(text)
     except ValueError:

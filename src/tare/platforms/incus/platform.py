@@ -186,7 +186,7 @@ class Incus(VendorPlatform[IncusOptions, IncusSession]):
         return ", ".join((f"Incus or LXD {kind}", *(word for word, so in notes.items() if so)))
 
     def stated(self, options: IncusOptions) -> Statement:
-        """Return what instances offer, without testing anything on a server."""
+        """Return the statement about instances, without testing anything on a server."""
         return _stated_container(options) if options.is_container else _stated_vm(options)
 
     def disk_bus(self, options: IncusOptions) -> Bus | None:

@@ -76,7 +76,7 @@ def domain_xml(
         disk_thread: The host CPUs of the disk's own thread; empty: any.
         link: The connection of its network interface; None: it has none.
         tuning: Its CPU shares and quotas, by libvirt's names.
-        scheduling: The scheduling of its vCPUs, of which only the policy is used here.
+        scheduling: The scheduling of its vCPUs, but only its policy is used here.
     """
     domain = ET.Element("domain", type=options.domain_type)
     _text(domain, "name", name)

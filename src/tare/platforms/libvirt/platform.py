@@ -170,7 +170,7 @@ class Libvirt(Platform[LibvirtOptions]):
         return ", ".join((kind, f"{options.devices} devices", *options.words()))
 
     def stated(self, options: LibvirtOptions) -> Statement:
-        """Return what domains offer, without testing anything on this host."""
+        """Return the statement about domains, without testing anything on this host."""
         kvm = options.accelerator == "kvm"
         return Statement(
             runs_as="libvirt starts it: a user and a security driver of its own",

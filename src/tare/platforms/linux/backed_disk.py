@@ -39,7 +39,7 @@ _MAPPER = "/dev/mapper/control"
 
 
 def backing_writes(kind: str, group: str | None) -> tuple[Write, ...]:
-    """Return what such disks create on a host in addition to files in a machine's folder."""
+    """Return the objects that such disks create on a host, in addition to files in a machine's folder."""
     node = Write("file", "mknod /dev/tare-…-disk", "rm of that node", "/dev")
     if kind == "block":
         return (LOOP, node)
@@ -187,7 +187,7 @@ class LogicalVolume(Resource):
 
 
 def volume_of(host: Host, details: Mapping[str, Any]) -> LogicalVolume:
-    """Return the volume that an entry of the ledger names; raises Refused."""
+    """Return the volume that an entry of the ledger names; raises NotOwn."""
     name = str(details["name"])
     require_own(name)
     return LogicalVolume(host, str(details["group"]), name)

@@ -112,7 +112,7 @@ async def realtime_share(host: Host, mounts: CgroupMounts, throttled: bool) -> R
 
 
 async def limits_swap(host: Host, mounts: CgroupMounts) -> bool:
-    """Return whether the kernel can limit a group's swap."""
+    """Check whether the kernel can limit a group's swap."""
     if "memory" in mounts.controllers:
         return await host.exists(mounts.controllers["memory"] / "memory.memsw.limit_in_bytes")
     # In version 2 the root group has no such file, but each of its children does.

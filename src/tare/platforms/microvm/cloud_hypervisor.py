@@ -91,7 +91,7 @@ class CloudHypervisor(MicroVm[CloudHypervisorOptions]):
         return ", ".join((*parts, *options.scheduling_words))
 
     def stated(self, options: CloudHypervisorOptions) -> Statement:
-        """Return what guests offer, without testing anything on this host."""
+        """Return the statement about guests, without testing anything on this host."""
         return self.common_statement(
             options,
             needs_root=False,

@@ -98,7 +98,7 @@ class Firecracker(MicroVm[FirecrackerOptions]):
         return ", ".join((*parts, *options.scheduling_words))
 
     def stated(self, options: FirecrackerOptions) -> Statement:
-        """Return what guests offer, without testing anything on this host."""
+        """Return the statement about guests, without testing anything on this host."""
         return self.common_statement(
             options,
             needs_root=options.jailed,

@@ -165,7 +165,7 @@ class MicroVm(Platform[O]):
     def common_statement(
         self, options: O, *, needs_root: bool, notes: tuple[str, ...], untested: str
     ) -> Statement:
-        """Return what guests of either hypervisor offer."""
+        """Return the statement about guests, with the parts that both hypervisors share."""
         return Statement(
             capabilities=Capabilities(
                 pinning=True,

@@ -192,7 +192,7 @@ def container_of(host: Host, details: Mapping[str, Any]) -> KataContainer:
 
 
 def stated() -> Statement:
-    """Return what such containers offer, without testing anything on this host."""
+    """Return the statement about such containers, without testing anything on this host."""
     return Statement(
         capabilities=Capabilities(
             pinning=True,

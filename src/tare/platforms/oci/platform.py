@@ -121,7 +121,7 @@ class Oci(Platform[OciOptions]):
         return ", ".join((runtime, *words))
 
     def stated(self, options: OciOptions) -> Statement:
-        """Return what containers offer, without testing anything on this host."""
+        """Return the statement about containers, without testing anything on this host."""
         if options.rootless:
             return _stated_rootless(options)
         if options.runtime == "kata":

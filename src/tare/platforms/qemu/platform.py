@@ -109,7 +109,7 @@ class Qemu(Platform[QemuOptions]):
         return ", ".join(parts)
 
     def stated(self, options: QemuOptions) -> Statement:
-        """Return what guests offer, without testing anything on this host."""
+        """Return the statement about guests, without testing anything on this host."""
         kvm = options.accelerator == "kvm"
         notes = [
             "Kernels start at their fixed address, without address-space randomisation (KASLR)."

@@ -256,7 +256,7 @@ class XenOptions(SwitchedOptions, ScheduledOptions):
         return granted
 
     def limit_of(self, role: str) -> str:
-        """Return what may keep a machine from an idle CPU: a cap or a budget; empty: nothing."""
+        """Return the limit that may keep a machine from an idle CPU, in words; empty: none."""
         if self.cap_of(role) is not None:
             return "cap"
         return "budget of RTDS" if role == SUBJECT and self.extra_time is False else ""

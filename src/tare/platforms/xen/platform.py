@@ -95,7 +95,7 @@ class Xen(Platform[XenOptions]):
         return options.words()
 
     def stated(self, options: XenOptions) -> Statement:
-        """Return what Xen offers on a host that lacks nothing."""
+        """Return the statement about Xen for a host that lacks nothing."""
         needs = [
             "Xen with dom0 (xen-system-amd64)",
             *(["qemu-system-xen"] if options.type == "hvm" else []),

@@ -172,7 +172,7 @@ def domain_of(host: Host, details: Mapping[str, Any]) -> DomainResource:
     """Return the domain that an entry of the ledger names.
 
     Raises:
-        Refused: Its name is not one of Tare's.
+        NotOwn: Its name is not one of Tare's.
     """
     name = str(details["id"])
     require_own(name)
