@@ -39,7 +39,7 @@ _MAPPER = "/dev/mapper/control"
 
 
 def backing_writes(kind: str, group: str | None) -> tuple[Write, ...]:
-    """Return the objects that such disks create on a host, in addition to files in a machine's folder."""
+    """Return the objects that such disks create on a host, beyond files in a machine's folder."""
     node = Write("file", "mknod /dev/tare-…-disk", "rm of that node", "/dev")
     if kind == "block":
         return (LOOP, node)

@@ -145,8 +145,8 @@ class MountedDisk:
 async def mounted_disk(context: Context, spec: MachineSpec) -> AsyncIterator[MountedDisk | None]:
     """Make and mount the disk of a machine that shares the host's kernel.
 
-    If the host has no loop devices, or Tare may not use them, the disk is a directory on the host's
-    own file system, and the record shows that.
+    If Tare cannot use loop devices there, the disk is a directory on the host's own file system.
+    The record shows that.
 
     Yields:
         The mounted disk; None if the shape has none.

@@ -49,8 +49,8 @@ async def listed_cost(
 ) -> dict[str, float]:
     """Return the total cost of a changing set of processes, in the form of :func:`process_cost`.
 
-    A process that ends after it was listed and before it is read has handed its CPU time to its
-    parent, which may have been read before. In that case all are listed and read again.
+    A process that ends before it is read hands its CPU time to its parent, which may have been read
+    already. If one ends, all are therefore listed and read again.
 
     Args:
         host: The host that runs them.

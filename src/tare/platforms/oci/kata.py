@@ -1,8 +1,8 @@
 """Kata Containers: each container in a separate virtual machine, which containerd starts.
 
 Since version 2, Kata is a shim of containerd and has no OCI command line. containerd's client
-``ctr`` runs a bundle with it. Tare gives Kata a copy of its configuration with the machine's number
-of vCPUs and memory, because Kata adds a container's limits to the values in its configuration.
+``ctr`` runs a bundle with it. Kata adds a container's limits to the values in its configuration.
+So Tare gives Kata a copy of the configuration with the machine's number of vCPUs and memory.
 
 Sources: Kata's documents on containerd, on limits and on vCPUs; ctr(8).
 """

@@ -83,7 +83,7 @@ async def unpause(host: Host, domain: int, *, counted_by: Path | None = None) ->
         host: The host.
         domain: The domain's number.
         counted_by: The agent's program on the host, if the host's time counts instructions. The
-            domain then starts at the next full ten minutes, so that its clock has the same phase
+            domain then starts at the next full ten minutes: its clock thus has the same phase
             relative to the host's timers at each boot. None otherwise.
 
     Raises:
