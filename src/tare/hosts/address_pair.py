@@ -12,8 +12,8 @@ class AddressPair:
     """The addresses of a connection, as one of its ends sees them.
 
     Args:
-        there: The other computer's.
-        here: This computer's. Both are empty if unknown.
+        there: The address of the other computer.
+        here: The address of this computer. Both are empty if unknown.
     """
 
     there: str = ""

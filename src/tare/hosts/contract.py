@@ -13,7 +13,7 @@ from tare.plaintext import plain
 from tare.study.planning.host_cpus import HostCpus
 
 STREAM_LIMIT = 1 << 20
-"""Bytes that a stream's reader buffers before the other end has to wait."""
+"""The number of bytes that a stream's reader buffers before the other end has to wait."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ class Host(ABC):
         """Set which of the host's CPUs machines use.
 
         Args:
-            arranging: Takes the CPUs that were found, and returns them arranged. It is called again
-                after a boot.
+            arranging: A function that takes the CPUs that were found, and returns them arranged. It
+                is called again after a boot.
         """
         self._arranging, self._arranged = arranging, None
 
@@ -168,10 +168,10 @@ class Host(ABC):
         """Return the first line of each file that matches a shell pattern, by its path.
 
         Args:
-            patterns: Absolute, without spaces or colons, such as ``/proc/1/task/*/comm``.
+            patterns: Absolute patterns without spaces or colons, such as ``/proc/1/task/*/comm``.
 
         Returns:
-            The lines that could be read, without files that are empty or vanished.
+            The lines of files that could be read, except empty ones.
         """
         done = await self.run(["sh", "-c", _FIRST_LINES, "sh", *patterns], timeout_s=10)
         lines: dict[str, str] = {}
@@ -187,7 +187,7 @@ class Host(ABC):
         Args:
             folder: The folder; it need not exist.
             name: A pattern of names such as ``*.log``.
-            most: Bytes of each, at most.
+            most: The largest number of bytes of each file.
 
         Raises:
             MachineFault: The host does not answer.

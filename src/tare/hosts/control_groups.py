@@ -26,7 +26,7 @@ async def remove_cgroup(host: Host, path: str | PurePosixPath) -> bool:
         Whether there was anything to remove.
 
     Raises:
-        MachineFault: It still exists.
+        MachineFault: The group still exists.
     """
     if not await host.exists(Path(path)):
         return False
@@ -56,9 +56,10 @@ class ControlGroup(Resource):
     """A control group that Tare made, with all processes and groups in it.
 
     Args:
-        host: The host that has it.
-        path: Its folder.
-        made: Whether something else makes it, such as a container's runtime or a killed run.
+        host: The host that has the group.
+        path: The group's folder.
+        made: Whether the group is created elsewhere, such as by a container's runtime or a killed
+            run.
     """
 
     kind = "cgroup"
@@ -66,26 +67,26 @@ class ControlGroup(Resource):
     def __init__(self, host: Host, path: Path | PurePosixPath, *, made: bool = False) -> None:
         self._host = host
         self._path = Path(path)
-        # A group that existed before belongs to others, and stays.
+        # A group that already existed belongs to another program, and stays.
         self._made = made
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """Its folder."""
+        """The group's folder."""
         return {"path": str(self._path)}
 
     @property
     def words(self) -> str:
-        """Its folder."""
+        """A phrase that names the group's folder."""
         return f"cgroup {self._path}"
 
     @property
     def ends_with_boot(self) -> bool:
-        """Whether a reboot removes it; Tare searches for it in any case."""
+        """Whether a reboot removes the group; False, so that Tare always searches for it."""
         return False
 
     async def create(self) -> None:
-        """Make its folder; raise MachineFault with the host's message."""
+        """Create the group's folder; raise MachineFault with the host's message."""
         if not self._made:
             done = await self._host.run(["mkdir", str(self._path)], timeout_s=GROUP_S)
             if not done.ok:
@@ -93,11 +94,11 @@ class ControlGroup(Resource):
             self._made = True
 
     async def exists(self) -> bool:
-        """Return whether its folder exists and is Tare's."""
+        """Return whether the group's folder exists and is Tare's."""
         return self._made and await self._host.exists(self._path)
 
     async def remove(self) -> None:
-        """Kill its processes and remove it; raise MachineFault if it still exists."""
+        """Kill the group's processes and remove it; raise MachineFault if it still exists."""
         await remove_cgroup(self._host, str(self._path))
 
 

@@ -1,6 +1,6 @@
 """The CPUs and memory that a process's control group allows: cpusets of both versions.
 
-The files are those that :mod:`tare.hosts.topology` has read. What they mean follows the kernel's
+:mod:`tare.hosts.topology` reads the files. Their meaning follows the kernel's
 ``Documentation/admin-guide/cgroup-v2.rst`` and ``cgroup-v1/cpusets.rst``.
 """
 
@@ -13,7 +13,7 @@ from typing import Literal
 
 _EFFECTIVE = ("cpuset.{}.effective", "cpuset.effective_{}", "effective_{}")
 _CONFIGURED = ("cpuset.{}", "{}")
-"""The configured values of the older hierarchy: its effective ones lag behind CPU hotplug."""
+"""The configured values of the older hierarchy, whose effective values lag behind CPU hotplug."""
 _NAMES = (*_EFFECTIVE, *_CONFIGURED)
 CPUSET_FILES = (
     *(name.format(what) for what in ("cpus", "mems") for name in _NAMES),
@@ -26,7 +26,7 @@ def cpu_list(text: str) -> tuple[int, ...]:
     """Return the numbers in a kernel CPU list such as ``0-3,8``.
 
     Raises:
-        ValueError: It is not such a list.
+        ValueError: The text is not such a list.
     """
     numbers: list[int] = []
     for part in filter(None, text.strip("\0 \t\r\n").split(",")):
@@ -46,7 +46,7 @@ class Cpuset:
 
     @staticmethod
     def found(files: Mapping[str, str]) -> Cpuset:
-        """Return the group of this process in the hierarchy that has cpusets.
+        """Return the limits of this process's group in the hierarchy that has cpusets.
 
         If the unified hierarchy's controller is off in the process's own group, the nearest
         ancestor's setting applies.

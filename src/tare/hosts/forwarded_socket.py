@@ -23,10 +23,10 @@ async def carried_socket(host: Host, there: str) -> AsyncIterator[str]:
 
     Args:
         host: The host with the socket.
-        there: Its path on that host.
+        there: The socket's path on that host.
 
     Yields:
-        Its path on this computer; the same path if this computer is the host.
+        The socket's path on this computer; the same path if this computer is the host.
     """
     if host.local:
         yield there

@@ -1,4 +1,4 @@
-"""The choice of host CPUs for a machine without virtual CPUs of its own."""
+"""Choose host CPUs for a machine that has no virtual CPUs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def granted_cpus(
     Args:
         shared: The host's CPUs for machines that are not pinned.
         ledger: Records the CPUs that machines were granted.
-        wanted: The CPUs that it is pinned to; empty for any.
-        vcpus: Its number of vCPUs.
+        wanted: The CPUs that the machine is pinned to; empty: any.
+        vcpus: The machine's number of vCPUs.
 
     Returns:
         Host CPU numbers, ascending.

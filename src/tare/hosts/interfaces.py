@@ -1,4 +1,4 @@
-"""Network interfaces and namespaces that Tare makes on a host."""
+"""Network interfaces and namespaces that Tare creates on a host."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Interface(Resource):
     """A network interface.
 
     Args:
-        host: The host that has it.
-        name: Its name.
-        make: Creates it.
+        host: The host that has the interface.
+        name: The interface's name.
+        make: Creates the interface; None: it exists already.
     """
 
     kind = "link"
-    # The end of a pair vanishes with the other end, a moment after its namespace.
+    # One end of a pair disappears together with the other end, a moment after the namespace.
     removal_s = 1.0
     folder: ClassVar[str] = "/sys/class/net"
     what: ClassVar[str] = "network interface"
@@ -39,25 +39,25 @@ class Interface(Resource):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """Its name."""
+        """The interface's name."""
         return {"name": self._name}
 
     @property
     def words(self) -> str:
-        """Its name."""
+        """A phrase that names the interface."""
         return f"{self.what} {self._name}"
 
     async def create(self) -> None:
-        """Create it; raise MachineFault with the host's message."""
+        """Create the interface; raise MachineFault with the host's message."""
         assert self._make is not None
         await self._make()
 
     async def exists(self) -> bool:
-        """Return whether the host has it."""
+        """Return whether the host has the interface."""
         return await self._host.exists(Path(self.folder) / self._name)
 
     async def remove(self) -> None:
-        """Delete it; raise MachineFault with the host's message."""
+        """Delete the interface; raise MachineFault with the host's message."""
         done = await self._host.run([*self.delete, self._name], timeout_s=_IP_S)
         if not done.ok and await self.exists():
             raise MachineFault(done.words())

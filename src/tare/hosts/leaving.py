@@ -1,4 +1,4 @@
-"""The end of Tare: hosts that may never answer are no longer waited for."""
+"""Notify hosts that Tare ends, so that it no longer waits for hosts that may never answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Leaves(Protocol):
     """An object to notify when Tare ends."""
 
     def leave(self) -> None:
-        """Soon give up whatever does not answer; the rest is still cleaned up."""
+        """Soon stop waiting for anything that does not answer; the rest is still cleaned up."""
         ...
 
 
@@ -38,7 +38,7 @@ class Leaving:
 
     @contextmanager
     def if_cancelled(self) -> Iterator[None]:
-        """Notify all if the block is cancelled, before its cleanup."""
+        """Notify all registered objects if the block is cancelled, before its cleanup."""
         try:
             yield
         except asyncio.CancelledError:

@@ -43,14 +43,14 @@ PASSED = frozenset(
         "TARE_LOCKS",
     }
 )
-"""The variables of Tare's own that programs get: where things are, who the user is, and how text
-and time are written; and all of ``LC_*``.
+"""The variables that programs get from Tare's environment, in addition to all of ``LC_*``.
 
-A user's environment holds secrets: tokens of CI, keys of clouds, passwords that a hosts file names.
-A hypervisor, a runtime or a host's tool needs none of them, and shows them to whoever may read its
+They say where things are, who the user is, and how text and time are written. A user's environment
+also holds secrets: tokens of CI, keys of clouds, passwords that a hosts file names. Hypervisors,
+runtimes and tools need none of them, and expose them to everyone who may read their
 ``/proc/PID/environ``."""
 FETCHERS = frozenset({"apt-get", "mvn"})
-"""Programs that fetch from the network, whose proxy a user may have to name, with a password."""
+"""Programs that fetch from the network; their proxy may need a user's settings and password."""
 _OF_FETCHERS = frozenset(
     {
         *("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"),
@@ -64,8 +64,8 @@ def environment_for(argv: Sequence[str], own: Mapping[str, str]) -> dict[str, st
     """Return the environment variables that a program gets.
 
     Args:
-        argv: The program and its arguments. If one of them is a fetcher, as in ``env -C FOLDER
-            apt-get``, the variables about the network are passed too.
+        argv: The program and its arguments. If one of them is in :data:`FETCHERS`, as in ``env -C
+            FOLDER apt-get``, the variables about the network are passed too.
         own: Tare's own environment.
     """
     more = _OF_FETCHERS if FETCHERS.intersection(argv) else frozenset()
@@ -107,7 +107,7 @@ class LocalProcess(Process):
         return self._stdout
 
     async def wait(self) -> int:
-        """Return the exit status once the process has ended, even if nobody reads its output."""
+        """Return the exit status once the process has ended, even if its output is not read."""
         return await _ended(self._process)
 
     async def terminate(self) -> None:
@@ -196,7 +196,7 @@ class LocalHost(Host):
         return Path(path).read_bytes()
 
     async def first_lines(self, patterns: Sequence[str]) -> dict[str, str]:
-        """Return the first line of each file that a pattern names, by its path."""
+        """Return the first line of each file that matches a pattern, by its path."""
         lines: dict[str, str] = {}
         for path in chain.from_iterable(map(glob, patterns)):
             with contextlib.suppress(OSError):
@@ -273,7 +273,7 @@ def _look() -> HostCpus:
     """Read this computer's CPUs.
 
     Raises:
-        MachineFault: This process may not use any.
+        MachineFault: This process may not use any CPU.
     """
     try:
         return cpus_of({**files_below(), KERNEL_ALLOWS: _granted()})
@@ -320,8 +320,8 @@ async def _spawn(
     env: Mapping[str, str] | None,
 ) -> asyncio.subprocess.Process:
     try:
-        # A session of its own: Ctrl-C in the terminal reaches only Tare, which then ends its
-        # children in order.
+        # A separate session: Ctrl-C in the terminal reaches only Tare, which then ends its children
+        # in order.
         return await asyncio.create_subprocess_exec(
             *argv,
             stdin=stdin,
@@ -338,7 +338,7 @@ async def _spawn(
 
 
 def _unless_gone(step: Any, path: str, error: Any) -> None:
-    """Ignore that something else removed the same file at the same time."""
+    """Ignore the error if another process removed the same file at the same time."""
     if not isinstance(error[1], FileNotFoundError):
         raise error[1]
 
@@ -352,8 +352,8 @@ async def _end_now(process: asyncio.subprocess.Process) -> None:
 async def _ended(process: asyncio.subprocess.Process) -> int:
     """Wait until a process has ended, and briefly for its last output.
 
-    ``asyncio``'s own wait also waits for the end of all pipes. That never comes if nobody reads a
-    full pipe, or if a child of the process holds it open.
+    ``asyncio``'s own wait also waits for the end of all pipes. That end never comes if a full pipe
+    is not read, or if a child of the process holds the pipe open.
     """
     piped = asyncio.ensure_future(process.wait())
     try:
@@ -366,7 +366,7 @@ async def _ended(process: asyncio.subprocess.Process) -> int:
 
 
 async def _gone(process: asyncio.subprocess.Process) -> None:
-    """Wait until a process has ended and was reaped, without polling if the kernel allows it."""
+    """Wait until a process has ended and was reaped; poll only if the kernel lacks pidfd_open."""
     loop = asyncio.get_running_loop()
     try:
         fd = os.pidfd_open(process.pid)
@@ -383,7 +383,7 @@ async def _gone(process: asyncio.subprocess.Process) -> None:
     finally:
         loop.remove_reader(fd)
         os.close(fd)
-    # Another thread reaps it (asyncio's child watcher), and notifies this loop.
+    # Another thread (asyncio's child watcher) reaps the process, and notifies this loop.
     while process.returncode is None:  # noqa: ASYNC110 - nothing signals it
         await asyncio.sleep(_REAPED_S)
 
@@ -411,10 +411,10 @@ class _Output(_TerminalProtocol):
 async def open_terminal(
     path: str | Path,
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Open a terminal for all byte values; closing the writer closes it.
+    """Open a terminal for all byte values; closing the writer closes the terminal.
 
     Raises:
-        OSError: It cannot be opened.
+        OSError: The terminal cannot be opened.
     """
     loop = asyncio.get_running_loop()
     fd = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,7 +1,7 @@
-"""One run at a time on one host, because two would measure each other.
+"""Allow only one run at a time on one host, because two runs would disturb each other.
 
-The lock is a file on the host itself, at one path for all its users. All of them may write it, and
-nobody has to create it beforehand.
+The lock is a file on the host itself, at one path for all its users. All users may write it, and it
+need not be created beforehand.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tare.errors import InputError
 from tare.hosts.lock_holder import LockHolder, holder_of
 
 LOCKS = "TARE_LOCKS"
-"""The variable for another folder of locks, for programs that do not measure, such as tests."""
+"""The variable that names another lock folder, for programs that do not measure, such as tests."""
 SHARED_FOLDER = Path("/run/lock")
 ANYWAY = Path("/tmp")
-"""Used if that folder is missing, or not writable for all users."""
+"""The folder for the lock if the shared folder is missing, or not writable for all users."""
 NAME = "tare-host.lock"
 HELD = 75
 """flock's exit status if another process holds the lock (sysexits.h: EX_TEMPFAIL)."""
@@ -49,13 +49,14 @@ cat
 """
 """A script that holds the lock on a host over SSH for the run ``$1`` until its input ends.
 
-If the lock is taken, the script exits with :data:`HELD`, after one line with the file's content,
-and one with the process that holds it and whether that has the file open, if the kernel shows it.
+If the lock is taken, the script exits with :data:`HELD` after printing one line with the file's
+content. If the kernel shows the holder, a second line has its process id and 1: it has the file
+open.
 """
 
 
 def lock_path() -> Path:
-    """Return the lock of this computer: the same for all its users."""
+    """Return the path of this computer's lock, which is the same for all its users."""
     if named := os.environ.get(LOCKS):
         folder = Path(named)
         folder.mkdir(parents=True, exist_ok=True)
@@ -73,10 +74,10 @@ class HostHeld(InputError):
 
 
 class HostLock:
-    """The lock of a host, while held.
+    """The lock of a host, while it is held.
 
     Args:
-        fd: The open file.
+        fd: The descriptor of the open lock file.
         run: The run that holds it.
         shared: Whether others may share it.
     """
@@ -87,17 +88,17 @@ class HostLock:
         self._shared = shared
 
     async def take(self) -> None:
-        """Take the lock, now or again; raise HostHeld if another run has it."""
+        """Take the lock for the first time or again; raise HostHeld if another run holds it."""
         self.take_now()
 
     async def release(self) -> None:
-        """Let other runs have the host for a while."""
+        """Release the lock for a while, so that other runs can use the host."""
         if not self._shared:
             _write_holder(self._fd, "")
         fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def take_now(self) -> None:
-        """Take the lock, now or again; raise HostHeld if another run has it."""
+        """Take the lock for the first time or again; raise HostHeld if another run holds it."""
         try:
             how = fcntl.LOCK_SH if self._shared else fcntl.LOCK_EX
             fcntl.flock(self._fd, how | fcntl.LOCK_NB)
@@ -108,16 +109,16 @@ class HostLock:
 
 @contextmanager
 def host_lock(run: str, path: Path | None = None, *, shared: bool = False) -> Iterator[HostLock]:
-    """Hold the host for a run; the kernel releases it however this process ends.
+    """Hold the host for a run; the kernel releases the lock however this process ends.
 
     Args:
         run: The run's id, shown to a second run.
         path: The lock file; by default :func:`lock_path`.
-        shared: Whether others that share it may run at the same time. A lab that derives its time
-            from instructions is not disturbed, but would disturb a measurement.
+        shared: Whether other runs that share the lock may run at the same time. A lab that derives
+            its time from instructions is not disturbed by them, but would disturb a measurement.
 
     Raises:
-        HostHeld: Another run holds the host; the message has its process, as listed by the kernel.
+        HostHeld: Another run holds the host; the message names its process if the kernel lists it.
     """
     fd = _opened(path or lock_path())
     try:
@@ -142,7 +143,7 @@ def _opened(path: Path) -> int:
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except PermissionError:
-        # Holding the lock needs no write access; a second run then cannot learn its holder.
+        # Holding the lock needs no write access, but a second run then cannot learn the holder.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(fd).st_mode) or os.fstat(fd).st_nlink != 1:
         os.close(fd)
@@ -155,14 +156,15 @@ def _write_holder(fd: int, text: str) -> None:
         os.ftruncate(fd, 0)
         os.pwrite(fd, text.encode(), 0)
     except OSError:
-        # The lock is held in any case.
+        # The lock is held even if the holder cannot be written.
         return
 
 
 def run_of(written: bytes) -> str:
     """Return the run that a lock file names; empty if it names none.
 
-    Anybody may have written the file. It only decides whether a run recognizes its own lock.
+    Any user may have written the file. Its content only decides whether a run recognises its own
+    lock.
     """
     try:
         return str(json.loads(written.removeprefix(b"taken "))["run"])
@@ -183,11 +185,11 @@ def holder_afar(line: bytes) -> LockHolder | None:
 
 
 def taken(holder: LockHolder | None, host: str = "this host") -> HostHeld:
-    """Return the error for the second run.
+    """Return the error to raise in the second run.
 
     Args:
         holder: The process that holds the lock, as listed by the kernel; None if not listed.
-        host: The host.
+        host: The host's name in the message.
     """
     words, hint = "another run", "wait until it has ended"
     if holder is not None:

@@ -1,4 +1,4 @@
-"""The process that holds a lock, according to the kernel and not to the locked file."""
+"""Find the process that holds a lock by asking the kernel, and not by reading the locked file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOCK = re.compile(
     r"^\d+: +(?:FLOCK|POSIX|OFDLCK) +\w+ +\w+ +(-?\d+) +([0-9a-f]+):([0-9a-f]+):(\d+) ",
     re.MULTILINE,
 )
-"""A held lock, proc_locks(5): its process, device and inode. Waiting ones have `->`."""
+"""Matches a held lock, proc_locks(5): its process, device and inode. Waiting ones have `->`."""
 _LONGEST_COMMAND = 120
 
 
@@ -25,9 +25,10 @@ class LockHolder:
     """A process that holds a lock.
 
     Args:
-        pid: Its id.
-        command: Its command line; empty if unreadable.
-        certain: Whether it is known to have the file open, so that no other process is meant.
+        pid: The id of the process.
+        command: The process's command line; empty if unreadable.
+        certain: Whether the process is known to have the file open, so that it is surely the
+            holder.
     """
 
     pid: int
@@ -36,18 +37,18 @@ class LockHolder:
 
     @property
     def words(self) -> str:
-        """Its description for messages."""
+        """A description of the process for messages."""
         return f"process {self.pid}" + (f", `{self.command}`" if self.command else "")
 
 
 def holder_of(fd: int) -> LockHolder | None:
     """Return the process that holds a lock on an open file; None if the kernel lists none.
 
-    Processes of other containers or computers are not listed. The inode decides if the device
-    differs, as on overlayfs and btrfs; then only a process that has the file open counts.
+    Processes of other containers or computers are not listed. The device may differ, as on
+    overlayfs and btrfs. Then the inode decides, and the process must have the file open.
 
     Args:
-        fd: The file.
+        fd: The descriptor of the locked file.
     """
     here = os.fstat(fd)
     try:
@@ -65,8 +66,8 @@ def holder_of(fd: int) -> LockHolder | None:
             guess = guess or LockHolder(pid, command_of(pid), certain=False)
     if not pids:
         return None
-    # The process that took the lock may have ended and left the open file to another, as flock(1)
-    # does.
+    # The process that took the lock may have ended and left the open file to another process, as
+    # flock(1) does.
     others = (int(each.name) for each in PROCESSES.glob("[0-9]*"))
     for pid in (*pids, *others):
         if pid != os.getpid() and _has_open(pid, here):

@@ -19,7 +19,7 @@ async def detach(host: Host, file: Path) -> bool:
     """Detach every loop device from a file.
 
     Returns:
-        Whether none is attached any more.
+        Whether no device is attached to the file any more.
     """
     for _ in range(_TRIES):
         devices = await attached(host, file)
@@ -29,13 +29,13 @@ async def detach(host: Host, file: Path) -> bool:
             await _run(host, "losetup", "--detach", device)
         if not await attached(host, file):
             return True
-        # Its last user may still be exiting.
+        # The last user of the device may still be exiting.
         await asyncio.sleep(_PAUSE_S)
     return False
 
 
 async def attached(host: Host, file: Path) -> tuple[str, ...]:
-    """Return the loop devices of a file; none if losetup is missing."""
+    """Return the loop devices of a file; empty if losetup is missing."""
     done = await _run(host, "losetup", "--associated", str(file), "--noheadings", "-O", "NAME")
     return tuple(done.stdout.decode().split()) if done.ok else ()
 
@@ -59,7 +59,7 @@ async def unmount_fully(host: Host, folder: Path) -> bool:
 async def mounted(host: Host, folder: Path) -> bool:
     """Return whether anything is mounted at a folder."""
     text = (await host.read("/proc/self/mountinfo")).decode()
-    # mountinfo writes spaces and the like as octal escapes, proc(5).
+    # In mountinfo, spaces and similar characters are octal escapes, proc(5).
     places = (line.split()[4].encode().decode("unicode_escape") for line in text.splitlines())
     return str(folder) in places
 

@@ -16,7 +16,7 @@ from tare.hosts.shielded import begun
 
 TOKEN_VARIABLE = "TARE_TOKEN"
 END_S = 30.0
-"""Time limit for killed processes to end: on a busy host, a large one frees its memory slowly."""
+"""Time limit for killed processes to end; on a busy host, a large process frees memory slowly."""
 _FIND = f'grep -lszxF "{TOKEN_VARIABLE}=$1" /proc/[0-9]*/environ'
 
 
@@ -25,8 +25,8 @@ class OwnedProcess:
 
     Args:
         process: The process.
-        ledger: The ledger that lists it.
-        entry: Its entry there.
+        ledger: The ledger that lists the process.
+        entry: The entry of the process there.
     """
 
     def __init__(self, process: Process, ledger: Ledger, entry: Entry) -> None:
@@ -114,7 +114,7 @@ async def start_owned(
 
 
 async def start_time(host: Host, pid: int) -> int | None:
-    """Return the start time of a process in clock ticks since boot; None if there is none.
+    """Return the start time of a process in clock ticks since boot; None if it does not exist.
 
     Field 22 of ``/proc/PID/stat``, proc(5). A zombie counts as ended.
     """
@@ -128,12 +128,12 @@ async def start_time(host: Host, pid: int) -> int | None:
 
 def stat_fields(stat: bytes) -> list[bytes]:
     """Return the fields of ``/proc/PID/stat`` from the third on, proc(5)."""
-    # The command name, in parentheses, may itself hold spaces and parentheses.
+    # The command name, in parentheses, may itself contain spaces and parentheses.
     return stat[stat.rindex(b")") + 2 :].split()
 
 
 async def find_by_token(host: Host, token: str) -> tuple[int, ...]:
-    """Return the ids of the processes whose environment holds this token."""
+    """Return the ids of the processes whose environment contains this token."""
     found = await host.run(["sh", "-c", _FIND, "sh", token])
     return tuple(int(line.split("/")[2]) for line in found.stdout.decode().split())
 
@@ -185,9 +185,9 @@ UNDOERS: Mapping[str, Undo] = {"process": _undo_process}
 
 
 MOST_DESCRIPTORS = 131_072
-"""More than the connections of any workload; a login's usual limit is 1024."""
+"""More than the connections of any workload; the usual limit of a login is 1024."""
 _RAISING = 'ulimit -n "$0" 2>/dev/null || ulimit -S -n "$(ulimit -H -n)"; exec "$@"'
-"""A process that may not raise its hard limit gets that limit."""
+"""Raises the limit; a process that may not raise its hard limit gets that limit."""
 
 
 def with_most_descriptors(argv: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Search for programs on a host, and instructions to install missing ones."""
+"""Search for programs on a host, and find the command that installs missing ones."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _OS_RELEASE = ("/etc/os-release", "/usr/lib/os-release")
 async def find_program(
     host: Host, program: Program, names: Iterable[str] | None = None
 ) -> str | None:
-    """Return the file of a program on a host, also outside the PATH of Tare's user.
+    """Return the path of a program on a host, even outside the PATH of Tare's user.
 
     Args:
-        host: Where to search.
+        host: The host to search.
         program: The program.
-        names: Search these names instead of all of the program's.
+        names: The names to search for; None: all names of the program.
 
     Returns:
-        Its path, or None.
+        The program's path; None if it was not found.
     """
     found = await host.run(search_command(program, names), timeout_s=_ASK_S)
     path = found.stdout.decode(errors="replace").strip().partition("\n")[0]
@@ -31,7 +31,7 @@ async def find_program(
 
 
 async def install_command_for(host: Host, *programs: Program) -> str:
-    """Return the command that installs programs on a host, for its distribution."""
+    """Return the command that installs programs on a host, depending on its distribution."""
     for file in _OS_RELEASE:
         try:
             return install_command((await host.read(file)).decode(errors="replace"), programs)

@@ -1,4 +1,4 @@
-"""Temporarily stop the host's kernel from taking the CPU away from real-time threads."""
+"""Temporarily prevent the host's kernel from taking the CPU away from real-time threads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def unthrottled(host: Host, ledger: Ledger) -> AsyncIterator[tuple[str, ..
     of a hypervisor. Both are restored at the end, or by ``tare clean`` after a kill.
 
     Yields:
-        What could not be switched off, one sentence each.
+        The settings that could not be changed, one sentence each.
     """
     problems: list[str] = []
     async with AsyncExitStack() as held:

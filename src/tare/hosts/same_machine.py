@@ -1,4 +1,4 @@
-"""The identity of a running machine, so that none is compared with itself."""
+"""Identify a running machine, so that no machine is compared with itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 MACHINE_ID = "/etc/machine-id"
 ASK_S = 30.0
 SAME = "same boot id, same machine id"
-"""How a machine was recognized."""
+"""The facts by which a machine was recognised."""
 
 
 async def running_machine(host: Host) -> str:

@@ -10,10 +10,10 @@ T = TypeVar("T")
 
 
 def begun(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    """Start work that each waiter shields; only those waiters see its failure.
+    """Start work that each waiter must shield; only those waiters see its failure.
 
-    A host may be lost while nobody waits. That is reported elsewhere, and a traceback would not
-    help the user.
+    A host may be lost while no task waits for the work. That loss is reported elsewhere, and a
+    traceback would not help the user.
     """
     task = asyncio.ensure_future(work)
     task.add_done_callback(lambda it: it.cancelled() or it.exception())

@@ -1,12 +1,12 @@
-"""A host's CPUs: which exist, which a session may use, and how they share cores, caches and memory.
+"""A host's CPUs: their numbers, which a session may use, and the caches and memory they share.
 
-The facts are files that Linux has under ``/sys`` and ``/proc``. On this computer, and in a copied
-tree, they are read without starting anything (:func:`files_below`); over SSH a shell script prints
-them (:func:`show_topology`), which :func:`read_topology` understands.
+The facts are in files that Linux has under ``/sys`` and ``/proc``. On this computer, and in a
+copied tree, they are read without starting a process (:func:`files_below`). Over SSH, a shell
+script prints them (:func:`show_topology`), and :func:`read_topology` parses its output.
 
-What the files mean follows the kernel's ``Documentation/admin-guide/cputopology.rst``,
-``cgroup-v2.rst``, ``cgroup-v1/cpusets.rst`` and sysfs-devices-system-cpu, and hwloc's reading of
-them (topology-linux.c), which ``tests/fixtures/hosts`` compares with.
+The interpretation of the files follows the kernel's ``Documentation/admin-guide/cputopology.rst``,
+``cgroup-v2.rst``, ``cgroup-v1/cpusets.rst`` and sysfs-devices-system-cpu. It also follows hwloc's
+topology-linux.c; ``tests/fixtures/hosts`` compares the results with hwloc's.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tare.study.planning.host_cpus import CoreKind, HostCpus
 CPU = "/sys/devices/system/cpu"
 NODE = "/sys/devices/system/node"
 KERNEL_ALLOWS = "kernel-allows"
-"""The name, in place of a file's, of the CPUs that a process gets when it asks for all."""
+"""The key, instead of a file's path, of the CPUs that a process gets when it asks for all."""
 
 MOST_CPUS = 8192
-"""The kernel's own limit for most computers (CONFIG_NR_CPUS with MAXSMP)."""
+"""The kernel's own limit in its largest common configuration (CONFIG_NR_CPUS with MAXSMP)."""
 
 _OF_ALL = (
     f"{CPU}/online",
@@ -60,14 +60,14 @@ _OF_EACH = (
     "cache/index[0-9]*/shared_cpu_list",
     "cache/index[0-9]*/shared_cpu_map",
 )
-"""Below a CPU's own folder."""
+"""Files in a CPU's own folder."""
 _IN_PART = {
     "/proc/meminfo": "MemTotal:.*",
     f"{NODE}/node[0-9]*/meminfo": "Node.*MemTotal:.*",
     "/proc/self/status": "Cpus_allowed_list:.*",
     "/proc/stat": "cpu[0-9]+",
 }
-"""Files whose lines are read only if they start with these patterns."""
+"""Files of which only some lines are read, with the patterns that those lines start with."""
 _PROCESSOR = "(vendor_id|cpu family).*"
 _GPUS = "/proc/driver/nvidia/gpus"
 _MOUNTS = "/proc/mounts"
@@ -77,7 +77,7 @@ def _shell_patterns(patterns: Iterable[str], root: str) -> str:
     return " ".join(f"{root}{pattern}" for pattern in patterns)
 
 
-# Uses shell built-ins where possible: each process costs time on a busy host.
+# The script uses shell built-ins where possible, because each process costs time on a busy host.
 _SCRIPT = rf"""
 root=$1
 groups() {{
@@ -166,7 +166,7 @@ exit 0
 
 
 def show_usable() -> tuple[str, ...]:
-    """Return the command whose output :func:`currently_usable` understands."""
+    """Return the command whose output :func:`currently_usable` parses."""
     return ("sh", "-c", _LOOK)
 
 
@@ -181,11 +181,11 @@ def ask_kernel(agent: str) -> tuple[str, ...]:
 
 
 def currently_usable(text: str, cpus: HostCpus) -> tuple[int, ...]:
-    """Return the CPUs that may be used now, ascending.
+    """Return the CPUs that may be used now, in ascending order.
 
     Args:
         text: The output of the commands of :func:`show_usable` and :func:`ask_kernel`.
-        cpus: The CPUs found earlier; isolated CPUs only change at boot.
+        cpus: The CPUs found earlier; isolated CPUs change only at boot.
     """
     files = _files(text, "")
 
@@ -199,9 +199,9 @@ def currently_usable(text: str, cpus: HostCpus) -> tuple[int, ...]:
 
 
 def show_topology(root: str = "") -> tuple[str, ...]:
-    """Return the command whose output :func:`read_topology` understands.
+    """Return the command whose output :func:`read_topology` parses.
 
-    It needs nothing that BusyBox lacks.
+    All of its programs and options exist in BusyBox.
 
     Args:
         root: The folder that holds ``sys`` and ``proc``; empty for the host's own.
@@ -218,32 +218,32 @@ def _cpu_mask(text: str) -> tuple[int, ...]:
 
 
 def read_topology(text: str, root: str = "") -> HostCpus:
-    """Return the online CPUs that a session may use, and what they share.
+    """Return the online CPUs that a session may use, and the parts that they share.
 
     Args:
         text: The output of the command of :func:`show_topology`.
-        root: The folder that it was given.
+        root: The folder that was passed to :func:`show_topology`.
 
     Raises:
-        ValueError: It lists no usable CPU.
+        ValueError: The output lists no usable CPU.
     """
     return cpus_of(_files(text, root.rstrip("/")))
 
 
 def cpus_of(files: Mapping[str, str]) -> HostCpus:
-    """Return the online CPUs that a session may use, and what they share.
+    """Return the online CPUs that a session may use, and the parts that they share.
 
     Args:
-        files: Contents by path: those of :func:`files_below`.
+        files: Contents by path: the files of :func:`files_below`.
 
     Raises:
-        ValueError: They list no usable CPU.
+        ValueError: The files list no usable CPU.
     """
     return _Reading(files).cpus()
 
 
 def _files(text: str, root: str) -> dict[str, str]:
-    """Return the files in the text by their paths below the root; a folder's content is empty."""
+    """Return the files in the text by their paths below the root; a folder has empty content."""
     found: dict[str, list[str]] = {}
     for line in text.split("\n"):
         path, colon, content = line.partition(":")
@@ -256,9 +256,9 @@ def _files(text: str, root: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Speed:
-    """The speed of a kind of core; 0 where the host does not report it.
+    """The speed of a kind of core; 0 if the host does not report it.
 
-    ``kind`` is Intel's: 3 performance, 2 efficiency, 1 low power. Frequencies are in MHz.
+    ``kind`` is Intel's number: 3 performance, 2 efficiency, 1 low power. Frequencies are in MHz.
     """
 
     capacity: int
@@ -267,7 +267,7 @@ class _Speed:
     most: int
 
     def alike(self, other: _Speed) -> bool:
-        """Return whether both are the same design, perhaps one with favoured cores."""
+        """Return whether both are of the same design, possibly one with favoured cores."""
         mine = (self.capacity, self.base, self.most)
         theirs = (other.capacity, other.base, other.most)
         near = all(
@@ -277,10 +277,10 @@ class _Speed:
 
 
 _ALIKE = 1.1
-"""Frequencies of favoured cores differ by less than this ratio (hwloc assumes the same)."""
+"""The frequencies of favoured cores differ by less than this ratio (hwloc assumes the same)."""
 _CORE_TYPES = {"core": 3, "atom": 2, "lowpower": 1}
 _BULLDOZER = ("21", "22")
-"""AMD's families in which two cores of a module are listed as thread siblings."""
+"""The AMD families in which two cores of a module are listed as thread siblings."""
 
 
 class _Reading:
@@ -296,14 +296,14 @@ class _Reading:
         """Return the host's CPUs.
 
         Raises:
-            ValueError: This process may not use any.
+            ValueError: This process may not use any CPU.
         """
         online = self._online()
         groups = self._group
         permitted = self._list(KERNEL_ALLOWS) or groups.cpus
         here = self._list("/proc/self/status") or None
         isolated = self._isolated(online)
-        # A process does not get isolated CPUs by default, but may ask for them.
+        # A process does not get isolated CPUs by default, but may request them.
         own = online if here is None else online & (set(here) | isolated)
         usable = own if permitted is None else own & set(permitted)
         if not usable:
@@ -328,7 +328,7 @@ class _Reading:
         return self._files.get(path, "")
 
     def _list(self, path: str) -> tuple[int, ...]:
-        """Return the CPUs in a list file; none if it is missing or not a list."""
+        """Return the CPUs in a list file; empty if it is missing or not a list."""
         first = self._get(path).partition("\n")[0]
         try:
             return cpu_list(first.partition(":")[2] or first)
@@ -372,7 +372,7 @@ class _Reading:
         here: tuple[int, ...] | None,
         permitted: tuple[int, ...] | None,
     ) -> dict[int, str]:
-        """Return why CPUs of the host may not be used, by their numbers."""
+        """Return the reasons why CPUs of the host may not be used, by their numbers."""
         reasons: dict[int, str] = dict.fromkeys(self._exist - online, "is offline")
         for cpu in online - usable:
             by_group = permitted is not None and cpu not in permitted
@@ -403,7 +403,7 @@ class _Reading:
         return cores
 
     def _packages(self, cpus: Iterable[int], online: set[int]) -> dict[int, int]:
-        """Return each CPU's package, by the lowest of its CPUs: ids may be missing or repeated."""
+        """Return each CPU's package as its lowest CPU, because ids may be missing or repeated."""
         found = {}
         for cpu in cpus:
             at = f"{CPU}/cpu{cpu}/topology"
@@ -413,7 +413,7 @@ class _Reading:
         return found
 
     def _caches(self, cpus: Iterable[int]) -> dict[int, int]:
-        """Return each CPU's last-level cache of level 3, numbered by the lowest CPU from 0."""
+        """Return each CPU's level-3 cache; caches are numbered from 0 by their lowest CPU."""
         lowest: dict[int, int] = {}
         level = re.compile(rf"{CPU}/cpu(\d+)/cache/(index\d+)/level")
         wanted = set(cpus)
@@ -422,7 +422,7 @@ class _Reading:
             if found and text.strip() == "3" and int(found[1]) in wanted:
                 at = f"{CPU}/cpu{found[1]}/topology"
                 shared = self._set(f"{CPU}/cpu{found[1]}/cache/{found[2]}/shared_cpu_map")
-                # Some kernels leave the mask empty if a core has the cache to itself.
+                # Some kernels leave the mask empty if only one core uses the cache.
                 own = self._set(f"{at}/core_cpus", old=f"{at}/thread_siblings")
                 lowest[int(found[1])] = min(shared or own or {int(found[1])})
         order = {first: number for number, first in enumerate(sorted(set(lowest.values())))}
@@ -431,7 +431,7 @@ class _Reading:
     # NUMA nodes
 
     def _nodes(self, online: set[int]) -> tuple[dict[int, int], dict[int, int]]:
-        """Return the node of each CPU, and the bytes of each node whose memory may be used."""
+        """Return the node of each CPU, and the bytes of memory in each node that may be used."""
         listed = set(self._list(f"{NODE}/online"))
         folder = re.compile(rf"{NODE}/node(\d+)/")
         named = {int(found[1]) for path in self._files if (found := folder.match(path))}
@@ -458,7 +458,7 @@ class _Reading:
     # Kinds of cores
 
     def _kinds(self, cpus: tuple[int, ...]) -> tuple[CoreKind, ...]:
-        """Return the kinds of cores, the fastest first; none if the host shows no difference."""
+        """Return the kinds of cores, the fastest first; empty if the host shows no difference."""
         speeds = self._speeds(cpus)
         found: dict[_Speed, list[int]] = {}
         for cpu, speed in speeds.items():
@@ -491,7 +491,7 @@ class _Reading:
         if all(base[cpu] for cpu in cpus if most[cpu]):
             for group in _cpus_by_value(base).values():
                 slowest = min(most[cpu] for cpu in group)
-                # A higher turbo frequency of favoured cores does not make them another kind.
+                # A higher turbo frequency does not make favoured cores another kind.
                 if max(most[cpu] for cpu in group) < slowest * _ALIKE:
                     most |= dict.fromkeys(group, slowest)
                     if any(most.values()) and len({most[cpu] for cpu in group}) == 1:
@@ -500,7 +500,7 @@ class _Reading:
         return {cpu: _Speed(capacity[cpu], types.get(cpu, 0), base[cpu], most[cpu]) for cpu in cpus}
 
     def _evened(self, group: list[int], least: int) -> dict[int, int]:
-        """Return capacities of a group without the surplus of favoured cores, if any."""
+        """Return capacities of a group without the surplus of favoured cores, if there is one."""
         most = {self._number(f"{CPU}/cpu{cpu}/cpufreq/cpuinfo_max_freq") for cpu in group}
         return dict.fromkeys(group, least) if len(most) > 1 else {}
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tare.hosts.contract import Host
 
 _PAGE_SIZE, _TICKS = 6, 17
-"""AT_PAGESZ and AT_CLKTCK of the auxiliary vector, getauxval(3)."""
+"""The keys AT_PAGESZ and AT_CLKTCK of the auxiliary vector, getauxval(3)."""
 _USUAL = {_PAGE_SIZE: 4096, _TICKS: 100}
 
 
@@ -17,8 +17,8 @@ class KernelUnits:
     """The length of a clock tick of ``/proc``, and the size of a page.
 
     Args:
-        ticks_per_s: Clock ticks in a second (``USER_HZ``).
-        page_bytes: Bytes in a page.
+        ticks_per_s: The number of clock ticks in a second (``USER_HZ``).
+        page_bytes: The number of bytes in a page.
     """
 
     ticks_per_s: int
@@ -26,9 +26,9 @@ class KernelUnits:
 
 
 async def kernel_units(host: Host) -> KernelUnits:
-    """Return a host's units; the usual ones if the host does not report them.
+    """Return a host's units; the usual values if the host does not report them.
 
-    They are read from the auxiliary vector of the process that reads files there, so that no
+    They are read from the auxiliary vector of the process that reads files on the host, so that no
     program of the host is needed (proc(5), ``/proc/PID/auxv``).
     """
     units = dict(_USUAL)

@@ -1,1 +1,1 @@
-"""Certificates that owners of hypervisors made on their own hosts and sent: self-reported."""
+"""Self-reported certificates, which owners of hypervisors created on their own hosts and sent."""

@@ -1,4 +1,4 @@
-"""The file that ``tare certify`` writes, with results that follow from its own events.
+"""The file that ``tare certify`` writes; its results can be recomputed from its events.
 
 Everything in it is a number, a word from a fixed list, or a text that was searched for names and
 secrets (:mod:`tare.platforms.certificates.redaction`). Its content is *self-reported*: the sender
@@ -39,7 +39,7 @@ class Case(_Part):
 
 
 class CreatedKind(_Part):
-    """A kind of thing that is created or changed, how it is undone, and its count in the ledger."""
+    """A kind of change: how it is made and undone, and its count in the ledger."""
 
     kind: str = Field(max_length=100)
     call: str = Field(default="", max_length=500)
@@ -49,17 +49,18 @@ class CreatedKind(_Part):
 
 
 class Results(_Part):
-    """The results of a certificate; they all follow from the rest of the file.
+    """The results of a certificate; all of them follow from the rest of the file.
 
     Args:
-        cases: How many cases had each outcome.
-        cells: How many of the study's cells had each end, by arm.
+        cases: The number of cases with each outcome.
+        cells: The number of the study's cells with each final status, by arm.
         left_out: The skipped parts of the study, with the reasons.
         undeclared: Kinds of changes in the ledger that the platform had not declared.
-        lacking: Capabilities that the platform declares but that were not found here.
+        lacking: Capabilities that the platform declares but that were not found on this host.
         leftovers: The number of objects that were left behind.
         medians: The median over all blocks, by arm, cell and metric; only with figures.
-        passes: Whether no case failed, none was left behind, all was declared, and the study ran.
+        passes: Whether the study ran, no case failed, nothing was left behind, and all was
+            declared.
     """
 
     cases: dict[str, int]
@@ -79,23 +80,23 @@ class Certificate(_Part):
         certificate: The version of this format.
         made: The day, as ``2026-11-23``.
         tare: Tare's version, and the agent's digest.
-        platform: Which platform.
-        options: Its options; names and addresses are replaced.
-        description: The arm in a phrase.
-        build: Name to version of the product and of what is involved.
-        shown: What the product shows of itself: its licence, edition, power policy.
-        licence: Its licence, where it shows one.
+        platform: The name of the platform.
+        options: The platform's options; names and addresses are replaced.
+        description: A phrase that describes the arm.
+        build: The versions of the product and of other software involved, by name.
+        shown: Facts that the product reports about itself: its licence, edition, power policy.
+        licence: The product's licence, if it reports one.
         host: The kind of computer that Tare ran on, without its name.
         rights: Tare's rights where the machines are: those that the product reports for its
             account, else those of Tare's own user on this computer.
-        declared: What the platform states that it can.
-        found: What its check found here.
-        writes: What it states that it makes, and what the ledger noted.
+        declared: The capabilities that the platform states.
+        found: The capabilities that the platform's check found on this host.
+        writes: The changes that the platform states, and those that the ledger recorded.
         cases: The conformance suite, case by case.
-        leftovers: What was left behind.
-        figures: Whether values are in it; some licences restrict publishing them.
+        leftovers: The objects that were left behind.
+        figures: Whether the file contains measured values; some licences restrict publishing them.
         events: The study's events, without anything that would identify the owner.
-        results: What it comes to.
+        results: The results that follow from the other fields.
     """
 
     certificate: Literal[1] = 1
@@ -120,10 +121,10 @@ class Certificate(_Part):
 
 
 def recomputed(about: Certificate) -> Results:
-    """Return what a certificate's results are by its cases, events, capabilities and writes.
+    """Compute a certificate's results from its cases, events, capabilities and writes.
 
     Raises:
-        ValueError: Its events are none of a run's, or its capabilities none of a platform's.
+        ValueError: The events are not a run's, or the capabilities are not a platform's.
     """
     try:
         return results_of(
@@ -134,7 +135,7 @@ def recomputed(about: Certificate) -> Results:
             writes=about.writes,
             leftovers=about.leftovers,
         )
-    # Whoever wrote them may have mixed any kinds of values: what sorts or counts them says so.
+    # The sender may have mixed any types of values; sorting or counting them then fails.
     except ValidationError as error:
         raise ValueError(
             f"its events are not those of a run: {message_of(error.errors()[0])}"
@@ -152,10 +153,10 @@ def results_of(
     writes: Sequence[CreatedKind],
     leftovers: Sequence[str],
 ) -> Results:
-    """Return what the parts of a certificate come to; see :class:`Certificate`.
+    """Compute the results from the parts of a certificate; see :class:`Certificate`.
 
     Raises:
-        ValueError: The events are none of a run's.
+        ValueError: The events are not those of a run.
     """
     try:
         ended = [each for each in events if each["type"] == "cell_finished"]
@@ -201,7 +202,7 @@ def arm_of(cell: str) -> str:
 
 
 def lacking(declared: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what is declared of capabilities and was not found, a few words each."""
+    """Return the capabilities that are declared but were not found, a few words each."""
     listed = []
     for name, best in declared.items():
         here = found.get(name)
@@ -228,10 +229,10 @@ def _medians(
 
 
 def read_certificate(file: Path) -> Certificate:
-    """Read a certificate that somebody wrote.
+    """Read a certificate that another computer wrote.
 
     Raises:
-        InputError: It is not one, or too large, or a newer Tare wrote it; names the place.
+        InputError: The file is not a certificate, is too large, or a newer Tare wrote it.
     """
     try:
         if file.stat().st_size > LARGEST:
@@ -247,14 +248,14 @@ def read_certificate(file: Path) -> Certificate:
 
 
 KEPT = Path(__file__).with_name("kept")
-"""Where the certificates are that owners sent."""
+"""The folder of the certificates that owners sent."""
 
 
 def kept_certificates(folder: Path = KEPT) -> tuple[Certificate, ...]:
-    """Return the certificates of a folder that agree with themselves, by platform and day.
+    """Return the certificates of a folder by platform and day, after checking their consistency.
 
     Raises:
-        InputError: One cannot be read, or contradicts itself: it is not to be shown.
+        InputError: A certificate cannot be read, or contradicts itself and must not be shown.
     """
     found = []
     for file in sorted(folder.glob("*.json")):

@@ -1,7 +1,7 @@
-"""Removal of facts about a host and its owner that do not belong in a certificate.
+"""Remove facts about a host and its owner that do not belong in a certificate.
 
-Events are taken by a list of what is wanted, not of what is unwanted. Texts in them, such as
-reasons, are looked through for the names, addresses and secrets that Tare was given.
+Events are filtered by a list of wanted fields, and not by a list of unwanted ones. Texts in them,
+such as reasons, are searched for the names, addresses and secrets that Tare was given.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HIDDEN = "(hidden)"
 NAMED = "(named)"
 _SHORT = 8
 LEAST = 3
-"""Characters: what is shorter would be cut out of ordinary words."""
+"""The shortest text that is removed, in characters: removing shorter ones would damage words."""
 WANTED: Mapping[str, tuple[str, ...]] = {
     "run_started": ("version", "versions"),
     "platform_checked": ("arm", "platform", "usable", "reason", "emulated", "versions"),
@@ -27,7 +27,7 @@ WANTED: Mapping[str, tuple[str, ...]] = {
     "cell_finished": ("cell", "status", "reason", "warnings"),
     "run_finished": ("status", "reason", "cells"),
 }
-"""The fields of each event that are taken."""
+"""The fields of each event that are included."""
 FIGURE = ("cell", "role", "metric", "unit", "better", "kind", "value")
 _VERSIONS = frozenset({"versions", "build", "tare"})
 _SECRET = re.compile(r"PASS|TOKEN|SECRET|KEY|CREDENTIAL", re.IGNORECASE)
@@ -37,11 +37,11 @@ _ADDRESS = re.compile(
     r"|\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b",
     re.IGNORECASE,
 )
-"""Addresses of IPv4, IPv6, network cards and mail."""
+"""Matches addresses of IPv4, IPv6, network cards and mail."""
 
 
 def plain_options(options: PlatformOptions) -> dict[str, Any]:
-    """Return options without names: numbers, switches and words of fixed lists stay."""
+    """Return options without names; numbers, switches and words from fixed lists are kept."""
     kept: dict[str, Any] = {}
     for name, value in options.model_dump(mode="json", exclude_defaults=True).items():
         field = type(options).model_fields[name]
@@ -65,8 +65,8 @@ def texts_to_hide(
     """Return the texts that a certificate must not contain, the longest first.
 
     Args:
-        options: The platform's options: their names and paths.
-        environment: The variables of Tare's process; those that may be secrets are taken.
+        options: The platform's options; their names and paths are included.
+        environment: The variables of Tare's process; those that may be secrets are included.
         names: The host's names, the user's, and folders.
     """
     shown = plain_options(options)
@@ -99,7 +99,7 @@ def hidden(value: Any, secrets: Iterable[str], *, addresses: bool = True) -> Any
     Args:
         value: The data.
         secrets: The texts to replace, the longest first.
-        addresses: Whether to replace addresses, too; versions may look like some.
+        addresses: Whether to replace addresses too; versions may look like addresses.
     """
     listed = tuple(secrets)
     if isinstance(value, str):
@@ -120,7 +120,7 @@ def hidden(value: Any, secrets: Iterable[str], *, addresses: bool = True) -> Any
 
 @cache
 def _pattern(secret: str) -> re.Pattern[str]:
-    # A short name, such as a user's, may be part of ordinary words, which reveal nothing.
+    # A short name, such as a user's, may be a part of ordinary words, which reveal nothing.
     whole = len(secret) < _SHORT and secret.isalnum()
     words = re.escape(secret)
     return re.compile(rf"(?<![^\W_]){words}(?![^\W_])" if whole else words)
@@ -133,7 +133,7 @@ def wanted_events(
 
     Args:
         events: The events as plain data.
-        figures: Whether to take observed values, too.
+        figures: Whether to include observed values.
     """
     fields = {**WANTED, **({"observation": FIGURE} if figures else {})}
     return tuple(

@@ -1,1 +1,1 @@
-"""The bare machine, booted by its owner from the live image, which dials back to be measured."""
+"""A bare machine that its owner boots from the live image; it dials back to be measured."""

@@ -1,8 +1,8 @@
 """The medium of a bare machine: the address that it dials, and the key that identifies it.
 
-A hypervisor's machine gets a key of its own, which is removed with it. A bare machine is booted by
-its owner many times with the same stick. Its key is kept on the stick; Tare's certificate, with its
-own key, is kept in a file next to the stick's image.
+A hypervisor's machine gets its own key, which is removed with the machine. A bare machine is booted
+by its owner many times from the same stick, so its key is kept on the stick. Tare's certificate,
+with the certificate's key, is kept in a file next to the stick's image.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Medium:
     """The content of a medium's image and of the file next to it.
 
     Args:
-        callback: Where the machine dials.
-        key: The first thing that it sends.
-        certificate: The certificate that Tare shows it.
+        callback: The address that the machine dials.
+        key: The key that the machine sends first.
+        certificate: The certificate that Tare shows to the machine.
     """
 
     callback: CallbackAddress
@@ -45,7 +45,7 @@ class Medium:
 
 
 def certificate_file(medium: Path) -> Path:
-    """Return the file next to a medium's image that holds Tare's certificate, with its key."""
+    """Return the path of the file next to a medium's image with Tare's certificate and its key."""
     return medium.with_name(f"{medium.name}.pem")
 
 
@@ -56,7 +56,7 @@ def make_medium(out: Path, callback: CallbackAddress) -> None:
 
     Args:
         out: The image.
-        callback: Where the machine dials, as it reaches this computer.
+        callback: The address of this computer that the machine dials.
 
     Raises:
         InputError: They cannot be written.
@@ -68,9 +68,9 @@ def make_medium(out: Path, callback: CallbackAddress) -> None:
         "callback": str(callback),
         "certificate": made.digest,
         "key": secrets.token_hex(KEY_BYTES),
-        # One boot is one batch: the machine restarts when the host has finished.
+        # One boot is one batch: the machine restarts when the host has finished the batch.
         "again": True,
-        # The same medium serves arms that go over the network, and others.
+        # The same medium serves arms that are measured over the network, and other arms.
         **REPORT_NETWORK,
     }
     try:
@@ -89,8 +89,8 @@ def read_medium(file: Path) -> Medium:
     """Read a medium's image, and the certificate next to it.
 
     Raises:
-        InputError: One of them is missing or invalid, or others may read it; or they belong to
-            different media.
+        InputError: One of the files is missing or invalid, or other users may read it; or the files
+            belong to different media.
     """
     configuration = configuration_in_file(file)
     kept_in = certificate_file(file)
@@ -112,7 +112,7 @@ def read_medium(file: Path) -> Medium:
 
 
 def configuration_in_file(file: Path) -> dict[str, str]:
-    """Return the configuration on a medium's image; raises InputError if it holds none."""
+    """Return the configuration on a medium's image; raises InputError if there is none."""
     try:
         found = read_configuration(_read(file))
         configuration = {

@@ -15,7 +15,7 @@ from tare.study.model.platform_options import fault_of
 from tare.units import Duration
 
 ANY = "MEDIUM"
-"""What stands for a medium's image where none is meant: in the docs and for the doctor."""
+"""The placeholder for a medium's image, in the docs and for the doctor."""
 
 
 def _is_place(text: str) -> str:
@@ -49,7 +49,7 @@ class LiveOptions(GivenOptions):
     )
 
     def faults(self, look: bool) -> Iterable[tuple[str, str]]:
-        """Return why the medium's image cannot be used."""
+        """Report the reason if the medium's image cannot be used."""
         if not look or self.medium == ANY:
             return ()
         return fault_of("medium", lambda: read_medium(Path(self.medium)))

@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from tare.agent.client import Hello
 
 MIN_MEMORY = 384 << 20
-"""What the live image was seen to boot with, without its toolbox (tests/images)."""
+"""The least memory, in bytes, in which the live image booted without its toolbox (tests/images)."""
 MAX_VCPUS = 1024
-"""Only its boot shows how many CPUs it has: a machine with fewer is refused then."""
+"""A high limit: only the boot shows how many CPUs exist; a machine with too few is refused."""
 RESTART_S = 30.0
-"""Seconds in which its agent has to be gone after it was asked to restart."""
+"""The time limit, in seconds, for the agent to disappear after it was asked to restart."""
 LISTEN_S = 15.0
-"""Seconds in which a machine that is up has dialled: its agent tries every other second."""
+"""The seconds within which a machine that is up dials: its agent tries every other second."""
 NAME_ONE = "a study names its medium, as in {platform: bare-live, medium: tare-cfg.img}"
 
 
@@ -57,12 +57,12 @@ class BareLive(Platform[LiveOptions]):
     variants = (Variant("", {"medium": ANY}),)
 
     def describe(self, options: LiveOptions) -> str:
-        """Return what reports call it."""
+        """Return a phrase for reports."""
         what = "virtual machine in the place of the bare one" if options.virtual else "bare machine"
         return f"{what}, booted from the live image"
 
     def stated(self, options: LiveOptions) -> Statement:
-        """Return what it offers; nothing is tried for it."""
+        """Return the features of the bare machine; nothing is tried."""
         stated = Statement(
             capabilities=Capabilities(
                 pinning=False,
@@ -97,7 +97,7 @@ class BareLive(Platform[LiveOptions]):
         return with_given(stated, options, where="to a machine that boots by itself", over=over)
 
     def writes(self, options: LiveOptions) -> tuple[Write, ...]:
-        """Return what is made here. Nothing is made in the machine: the live image is in memory."""
+        """Return the writes on this computer; the machine's own live image is in memory."""
         return (FOLDER,)
 
     async def check(self, context: Context, options: LiveOptions) -> Verdict:
@@ -134,16 +134,16 @@ class BareLive(Platform[LiveOptions]):
     async def prepare(
         self, context: Context, options: LiveOptions, shape: Shape, realtime: bool
     ) -> Prepared:
-        """Return what the machine boots, which its owner chose."""
+        """Return a phrase for the kernel that the machine boots, which its owner chose."""
         return Prepared(kernel="that of the live image", digest="", cached=True, took_s=0.0)
 
     async def start(
         self, context: Context, options: LiveOptions, prepared: Prepared, spec: MachineSpec
     ) -> Machine:
-        """Wait for the machine at its listener: it boots, or is about to.
+        """Wait at the listener for the machine, which boots or will boot soon.
 
         Raises:
-            InputError: The medium cannot be read, or its place not be listened at.
+            InputError: The medium cannot be read, or Tare cannot listen at its address.
         """
         medium = read_medium(Path(options.medium))
         async with AsyncExitStack() as held:
@@ -169,16 +169,16 @@ class BareLive(Platform[LiveOptions]):
 
 
 class LiveMachine(VendorMachine):
-    """The bare machine for one batch; at the end it restarts, and waits for the next one.
+    """The bare machine for one batch; after the batch it restarts, and waits for the next batch.
 
     Args:
         name: The machine's name in this batch.
-        there: Its state, as far as it is known.
-        channel: Where its agent dials in.
+        there: The state of the machine, to the extent that it is known.
+        channel: The channel that its agent opens by dialling in.
         held: Closes the listener and removes the folder at the end.
         options: The arm's options.
-        vcpus: How many of its CPUs are measured on.
-        joining: How it joins the network that it dials over; None: it is measured over none.
+        vcpus: The number of its CPUs that are measured.
+        joining: How the machine joins the network that it dials over; None: no network is measured.
     """
 
     def __init__(
@@ -196,10 +196,10 @@ class LiveMachine(VendorMachine):
         self._vcpus = vcpus
 
     async def ready(self, timeout_s: float) -> Hello:
-        """Wait for the agent's hello, as long as such a machine may take to boot.
+        """Wait for the agent's hello, for as long as such a machine may take to boot.
 
         Raises:
-            MachineFault: It did not dial back, is not a bare machine, or has too few CPUs.
+            MachineFault: The machine did not dial back, is not a bare machine, or has too few CPUs.
         """
         hello = await super().ready(max(timeout_s, self._patience_s))
         cpus = tuple(int(cpu) for cpu in hello.proof.get("topology", {}).get("usable", ()))
@@ -220,18 +220,18 @@ class _There(VirtualMachine):
         self._virtual = virtual
 
     async def power_on(self) -> None:
-        """Do nothing: its owner switches it on."""
+        """Do nothing: the owner switches the machine on."""
 
     async def why_off(self) -> str:
-        """Report that its agent is gone; empty while it is not."""
+        """Report that the machine's agent is gone; empty while it is connected."""
         gone = self._channel.dialled and self._channel.ended.is_set()
         return "its agent is gone: it was switched off or restarted, or lost its network" * gone
 
     async def power_off(self) -> None:
-        """Do nothing: without a host, its agent restarts the machine."""
+        """Do nothing: when the agent has no host, it restarts the machine."""
 
     def mismatch(self, proof: Mapping[str, Any]) -> str:
-        """Report a hypervisor in a machine that has to be a bare one; empty otherwise."""
+        """Report a hypervisor on a machine that must be a bare one; empty if there is none."""
         hypervisor = proof.get("hypervisor")
         signatures = hypervisor.get("signatures") if isinstance(hypervisor, Mapping) else None
         if self._virtual or not signatures:
@@ -262,14 +262,14 @@ def _place(options: LiveOptions, callback: CallbackAddress) -> CallbackAddress:
 
 
 async def dials(place: CallbackAddress, patience_s: float = LISTEN_S) -> bool:
-    """Return whether a machine dials an address within some time.
+    """Return whether a machine dials an address within a time limit.
 
-    The connection is closed without an answer, so that the agent dials again. Once its conversation
-    had begun, it would restart its machine at the end.
+    The connection is closed without an answer, so that the agent dials again. If a conversation had
+    begun, the agent would restart its machine at the end.
 
     Args:
         place: The address that machines dial.
-        patience_s: How long to listen.
+        patience_s: The time limit in seconds.
 
     Raises:
         InputError: This computer does not have the address, or the port is taken.

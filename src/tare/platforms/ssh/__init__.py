@@ -1,1 +1,1 @@
-"""Machines that exist: measured over SSH, and otherwise left as they are."""
+"""Existing machines: they are measured over SSH, and otherwise left unchanged."""

@@ -1,4 +1,4 @@
-"""A connection to a machine that exists: the agent is copied there, and removed at the end."""
+"""A connection to an existing machine: the agent is copied there, and removed at the end."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _UNDO_S = 15.0
 
 @dataclass(frozen=True)
 class Reached:
-    """A machine to which there is a connection.
+    """A machine with an open connection.
 
     Args:
-        host: The machine, as a host of its own.
-        context: Where Tare creates and records things in it.
+        host: The machine, used as a host.
+        context: The context in which Tare creates and records things on the machine.
     """
 
     host: SshHost
@@ -39,12 +39,12 @@ class Reached:
 
 @asynccontextmanager
 async def reached(context: Context, way: SshOptions, folder: str) -> AsyncIterator[Reached]:
-    """Hold a connection to a machine, with the agent there as long as it lasts.
+    """Hold a connection to a machine, with the agent copied there until the connection ends.
 
     Args:
         context: The host that carries the machine; its ledger records all that is created.
-        way: How the machine is reached.
-        folder: Where in the machine the agent is put, in a folder of its own.
+        way: The options for reaching the machine.
+        folder: The folder in the machine in which the agent gets its own folder.
 
     Raises:
         InputError: The machine's key or the login is wrong, or it has another architecture.
@@ -69,7 +69,7 @@ async def reached(context: Context, way: SshOptions, folder: str) -> AsyncIterat
     try:
         await host.connect()
     except TareError:
-        # What was put there before the fault was taken back with the connection.
+        # Files that were copied before the fault were removed with the connection.
         ledger.done(entry)
         raise
     known.append(host)
@@ -89,10 +89,10 @@ async def reached(context: Context, way: SshOptions, folder: str) -> AsyncIterat
 
 
 async def undo_afar(host: Host, entry: Entry) -> str:
-    """Undo what was made in a machine that exists: reach it, and undo the entry there.
+    """Undo an entry in an existing machine: reach the machine, and undo the entry there.
 
     Raises:
-        Refused, OSError, MachineFault, InputError: As :data:`tare.hosts.ledger.undoing.Undo` says.
+        Refused, OSError, MachineFault, InputError: As for :data:`tare.hosts.ledger.undoing.Undo`.
     """
     from tare.hosts.ssh.host import SshHost
 

@@ -1,4 +1,4 @@
-"""Inspect an existing machine: facts about it and its hypervisor, and conditions it sets itself."""
+"""Inspect an existing machine: facts about it and its hypervisor, and limits of Tare's control."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Inspection:
     """The findings about a machine.
 
     Args:
-        proof: The agent's proof of it.
-        root: Whether Tare is root there.
-        memory: Its memory in bytes, as its kernel has it.
-        steal_s: Seconds that its kernel counted as stolen since it booted.
+        proof: The agent's proof of the machine.
+        root: Whether Tare is root in the machine.
+        memory: The machine's memory in bytes, as its kernel reports it.
+        steal_s: The seconds that its kernel has counted as stolen since its boot.
         uuid: The UUID in its firmware; empty: unknown, or visible to root only.
     """
 
@@ -42,22 +42,22 @@ class Inspection:
 
     @property
     def kernel(self) -> str:
-        """The version of its kernel."""
+        """The version of the machine's kernel."""
         return str(self.proof["kernel"]["release"])
 
     @property
     def may_be_realtime(self) -> bool:
-        """Whether what Tare starts there may have real-time priority."""
+        """Whether programs that Tare starts in the machine may have real-time priority."""
         return bool(self.proof.get("scheduler", {}).get("may_be_realtime"))
 
     @property
     def emulated(self) -> bool:
-        """Whether its processor is visibly emulated in software."""
+        """Whether the machine's processor is visibly emulated in software."""
         return TCG_NAME in self.proof.get("hypervisor", {}).get("signatures", ())
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The features that KVM offers it in addition to the processor's, by QEMU's names."""
+        """KVM's features for the machine in addition to the processor's, by QEMU's names."""
         seen = self.proof.get("hypervisor", {})
         names = list(seen.get("signatures", ()))
         if KVM_NAME not in names:
@@ -68,18 +68,18 @@ class Inspection:
 
     @property
     def steal(self) -> str:
-        """Whether the hypervisor reports steal: in words, never as a zero."""
+        """Whether the hypervisor reports steal, in words; unreported steal is never shown as 0."""
         if self.steal_s > 0:
             return f"reported ({format_number(self.steal_s)} s since it booted)"
         seen = self.proof.get("hypervisor", {})
-        # An agent reports that itself; it also finds VMware's stealclock.
+        # The agent reports this itself; it also detects VMware's steal clock.
         known = seen.get("tells_steal") or seen.get("type") == REPORTS_STEAL
         if known or STEAL_FLAG in self.features:
             return "reported (nothing since it booted)"
         return UNKNOWN_STEAL
 
     def shown(self) -> dict[str, str]:
-        """Return what the machine shows, name to words; what it does not show is left out."""
+        """Return the facts that the machine shows, by name; unknown facts are left out."""
         machine, seen = self.proof.get("machine", {}), self.proof.get("hypervisor", {})
         made = [machine.get(name) for name in ("vendor", "product", "firmware")]
         shown = {
@@ -102,14 +102,14 @@ def _drivers(proof: Mapping[str, Any]) -> list[str]:
 
 
 async def look(host: Host, agent: str) -> Inspection:
-    """Look at a machine.
+    """Inspect a machine.
 
     Args:
         host: The machine.
         agent: The agent's program there.
 
     Raises:
-        MachineFault: The agent does not run there, or sends something else than a proof.
+        MachineFault: The agent does not run there, or its output is not a proof.
     """
     proved = await host.run([agent, "proof"], timeout_s=LOOK_S)
     if not proved.ok:
@@ -130,11 +130,11 @@ async def look(host: Host, agent: str) -> Inspection:
 
 
 def uncontrolled(reboots: bool, carried: bool) -> tuple[str, ...]:
-    """Return what Tare does not control of a machine that exists, one sentence each.
+    """Return the aspects of an existing machine that Tare does not control, one sentence each.
 
     Args:
-        reboots: Whether the machine is booted freshly for each batch.
-        carried: Whether its threads are seen on the host that carries it.
+        reboots: Whether the machine is rebooted for each batch.
+        carried: Whether its threads are visible on the host that carries it.
     """
     listed = [
         "on which of its host's CPUs it runs, and what runs next to it there, is as its owner "

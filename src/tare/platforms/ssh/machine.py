@@ -1,4 +1,4 @@
-"""One machine that exists, for the time of a batch: its agent, and its threads on its carrier."""
+"""An existing machine during a batch: its agent, and its threads on the host that carries it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from tare.platforms.qemu.guest_process import GuestProcess
 
 
 class SshMachine(Machine):
-    """A machine that exists, with an agent of Tare's in it.
+    """An existing machine in which an agent of Tare runs.
 
     Args:
         inner: The agent, as a process of the machine.
-        carrier: The process that the machine is on its host; None if it was not seen.
-        host: That host.
-        boot: Which boot of the machine it is, by its kernel's id.
-        found: What the machine shows of itself, for the record.
-        addresses: Those of the connection: as seen here, and as the machine reports them.
-        joining: How it joins the network of that connection; None: it is measured over none.
-        held: What to give back once the agent has ended: the connection, the agent's copy.
+        carrier: The process that runs the machine on its host; None if it was not found.
+        host: The host that carries the machine.
+        boot: The boot id that the machine's kernel reports.
+        found: The facts that the machine shows, for the record.
+        addresses: The addresses of the connection: as seen here, and as the machine reports them.
+        joining: How the machine joins the network of the connection; None: no network is measured.
+        held: Everything to release after the agent has ended: the connection and the agent's copy.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class SshMachine(Machine):
         return hello
 
     async def stop(self) -> None:
-        """End the agent and take back its copy; the machine itself is left unchanged."""
+        """End the agent and remove its copy; the machine itself is left unchanged."""
         if self._stopping is None:
-            # Shielded: a stop that has begun continues when its caller is cancelled.
+            # Shielded: once begun, stopping continues even if the caller is cancelled.
             self._stopping = begun(self._stop())
         await asyncio.shield(self._stopping)
 
@@ -85,25 +85,25 @@ class SshMachine(Machine):
             await self._held.aclose()
 
     async def vcpu_threads(self) -> tuple[int, ...]:
-        """Return the threads of its vCPUs on the host that carries it; none where not seen."""
+        """Return the threads of its vCPUs on the host that carries it; empty if not seen."""
         return () if self._carrier is None else self._carrier.vcpus
 
     async def measuring_threads(self) -> tuple[int, ...]:
-        """Return the vCPUs' threads: whatever the machine runs, it runs on them."""
+        """Return the vCPUs' threads, because everything in the machine runs on them."""
         return await self.vcpu_threads()
 
     async def ran_s(self, threads: tuple[int, ...]) -> float:
-        """Return the CPU seconds that some of its threads have had on its host."""
+        """Return the CPU seconds that some of the machine's threads have had on its host."""
         return (await run_delay(self._host, threads))[0]
 
     async def threads(self) -> dict[int, str]:
-        """Return the names of its threads on the host that carries it, by id."""
+        """Return the names of the machine's threads on the host that carries it, by id."""
         if self._carrier is None:
             return {}
         return await threads_of(self._host, [self._carrier.pid])
 
     async def host_cost(self) -> dict[str, float]:
-        """Return what it cost its host so far; nothing if the host does not show it."""
+        """Return the machine's cost to its host so far; empty if the host does not show it."""
         if self._carrier is None:
             return {}
         with contextlib.suppress(OSError, IndexError, TareError):
@@ -111,15 +111,15 @@ class SshMachine(Machine):
         return {}
 
     async def forget_disk(self) -> Mapping[str, Any]:
-        """Make the machine forget what it caches of files; what its host caches stays."""
+        """Make the machine drop its cached files; its host keeps its own cache."""
         return await self._inner.forget_disk()
 
     async def stopped(self) -> bool:
-        """Return whether the process that it is on its host is stopped; False where not seen."""
+        """Return whether the machine's process on its host is stopped; False if it is not seen."""
         return self._carrier is not None and await is_any_stopped(self._host, [self._carrier.pid])
 
     async def disk_moved(self) -> Mapping[str, float]:
-        """Return what the loop device under its disk has moved, as its own kernel counts."""
+        """Return the traffic of the loop device under its disk, as its kernel counts it."""
         return await self._inner.disk_moved()
 
     def console_tail(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Options of a machine that exists."""
+"""Options of existing machines."""
 
 from __future__ import annotations
 
@@ -71,5 +71,5 @@ class SshArmOptions(GivenOptions, Login):
 
     @property
     def way(self) -> SshOptions:
-        """How the machine is reached."""
+        """How to reach the machine."""
         return options_for(self.ssh, self, self.patience)

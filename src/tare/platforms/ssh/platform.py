@@ -1,4 +1,4 @@
-"""Machines that exist: a cloud instance, a guest of any hypervisor, a computer of its own."""
+"""Existing machines: a cloud instance, a guest of any hypervisor, a separate computer."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 MIN_MEMORY = 16 << 20
 OWN_MEMORY = "workloads may use all of the machine's memory"
 KEPT_BY_KERNEL = 0.25
-"""Share of a machine's memory that its kernel and firmware may withhold from what it reports."""
+"""The share of a machine's memory that its kernel and firmware may leave out of its report."""
 NAME_ONE = "it measures a machine that exists: a study names one, as in {platform: ssh, ssh: NAME}"
 NOT_ROOT = "without root there, disks and the toolbox's programs are not available"
 BECOME_ROOT = "let its user become root there: `sudo: true`"
@@ -92,12 +92,12 @@ class Ssh(Platform[SshArmOptions]):
     undoers = MappingProxyType(UNDOERS)
 
     def describe(self, options: SshArmOptions) -> str:
-        """Return what reports call it."""
+        """Return a phrase for reports."""
         booted = "rebooted for each batch" if options.reboot else "left in the boot it had"
         return f"machine at {options.way.name}, {booted}"
 
     def stated(self, options: SshArmOptions) -> Statement:
-        """Return what machines that exist offer; nothing is tried for it."""
+        """Return the features of existing machines; nothing is tried."""
         stated = Statement(
             runs_as="the user of the SSH connection, who alone can reach the machine",
             capabilities=Capabilities(
@@ -134,7 +134,7 @@ class Ssh(Platform[SshArmOptions]):
         return with_given(stated, options, where="to a machine that exists", over=over)
 
     def writes(self, options: SshArmOptions) -> tuple[Write, ...]:
-        """Return what is made in the machine, which is there already."""
+        """Return the writes in the machine, which exists already."""
         inside = Write(
             AFAR,
             "mkdir of a folder tare-… in the machine, with the agent in it; sudo where asked",
@@ -145,7 +145,7 @@ class Ssh(Platform[SshArmOptions]):
         return (inside, started)
 
     async def check(self, context: Context, options: SshArmOptions) -> Verdict:
-        """Reach the machine, and report what it shows and what it lacks."""
+        """Reach the machine, and report the facts that it shows and the features that it lacks."""
         best = self.stated(options).capabilities
         nothing = replace(best, disk=frozenset(), toolbox=frozenset())
         if options.ssh == ANY:
@@ -191,7 +191,7 @@ class Ssh(Platform[SshArmOptions]):
         )
 
     async def presence(self, context: Context, options: SshArmOptions) -> Presence:
-        """Return which boot of the machine this is: one that answers is there."""
+        """Return the current boot of the machine, which is present if it answers."""
         try:
             async with reached(context, options.way, options.folder) as there:
                 return Presence(boot=there.host.boot_id())
@@ -201,10 +201,10 @@ class Ssh(Platform[SshArmOptions]):
     async def prepare(
         self, context: Context, options: SshArmOptions, shape: Shape, realtime: bool
     ) -> Prepared:
-        """Return the machine's kernel; refuse a shape that it is too small for.
+        """Return the machine's kernel; refuse a shape for which the machine is too small.
 
         Raises:
-            InputError: It has less memory or disk than the arm's shape asks for.
+            InputError: The machine has less memory or disk than the arm's shape requires.
         """
         async with reached(context, options.way, options.folder) as there:
             seen = await look(there.host, str(there.host.agent))
@@ -222,7 +222,7 @@ class Ssh(Platform[SshArmOptions]):
     ) -> Machine:
         """Start the agent in the machine, on as many of its CPUs as the shape has vCPUs."""
         async with AsyncExitStack() as held:
-            # What `reached` records is undone with it; this folder is on the carrier.
+            # Entries that `reached` records are undone with it; this folder is on the carrier.
             await held.enter_async_context(
                 owned_directory(context.host, context.ledger, spec.workdir)
             )
@@ -248,7 +248,7 @@ class Ssh(Platform[SshArmOptions]):
 
 
 def _translated(name: str, seen: AddressPair, inside: AddressPair) -> str:
-    """Return why the network that SSH uses to a machine is not measured; empty: it is."""
+    """Return why the network that SSH uses to a machine is not measured; empty if it is."""
     try:
         require_direct(name, seen, inside)
     except MachineFault as fault:
@@ -257,10 +257,10 @@ def _translated(name: str, seen: AddressPair, inside: AddressPair) -> str:
 
 
 def _network_variable(there: Reached, spec: MachineSpec) -> dict[str, str]:
-    """Return the variable that gives an agent the address by which its machine is reached.
+    """Return the variable that gives an agent the address at which its machine is reached.
 
     Raises:
-        MachineFault: Addresses are translated on the way.
+        MachineFault: Addresses are translated between here and the machine.
     """
     seen, inside = there.host.addresses
     require_direct(spec.name, seen, inside)
@@ -273,9 +273,9 @@ async def _agent_in(
     """Start the agent as a process of the machine, with the disk and the toolbox it needs.
 
     Args:
-        there: The machine.
-        seen: What it shows.
-        spec: What it is to be.
+        there: The connection to the machine.
+        seen: The findings about the machine.
+        spec: The specification of the machine.
         variables: More variables of the agent's environment.
     """
     host, context = there.host, there.context
@@ -330,16 +330,16 @@ async def reboot(host: SshHost, patience_s: float) -> None:
     """Reboot a machine, and wait until it answers again.
 
     Args:
-        host: The machine; it is connected to the new boot afterwards, with a new copy of the agent.
-        patience_s: Seconds that it may take.
+        host: The machine; afterwards it is connected to the new boot, with a new copy of the agent.
+        patience_s: The time limit in seconds.
 
     Raises:
-        InputError: It refuses.
-        MachineFault: It did not come back, or did not reboot, in that time.
+        InputError: The machine refuses to reboot.
+        MachineFault: The machine did not reboot, or did not come back, within the time limit.
     """
     before = host.boot_id()
     deadline = time.monotonic() + patience_s
-    # The connection may break before the answer comes.
+    # The connection may break before the answer arrives.
     with contextlib.suppress(MachineFault, OSError):
         await host.run(["sync"], timeout_s=ASK_S)
         asked = await host.run(["reboot"], timeout_s=ASK_S)
