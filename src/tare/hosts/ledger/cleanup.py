@@ -1,4 +1,4 @@
-"""Undo what a killed run left behind: exactly what its ledger lists, and nothing else.
+"""Undo what a killed run left behind: exactly the entries of its ledger, and nothing else.
 
 Each kind of entry, its details, and how it is undone:
 
@@ -16,11 +16,11 @@ link      name                           deleted, if named ``tare-…``: a bridg
 netns     name                           deleted, if named ``tare-…``: a network namespace
 ========= ============================== =====================================================
 
-Platforms and parts of a run have further kinds of their own, and state how each is undone
-(:attr:`tare.platforms.contract.Platform.undoers`, :mod:`tare.run.lifecycle.undoers`): the
-caller that cleans passes them.
+Platforms and parts of a run have further kinds, and state how each is undone
+(:attr:`tare.platforms.contract.Platform.undoers`, :mod:`tare.run.lifecycle.undoers`). The caller
+that cleans passes them.
 
-Everything may be undone twice. What does not look like Tare's own is left, and reported.
+Everything may be undone twice. Resources that do not look like Tare's own are left, and reported.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ async def _undo_path(host: Host, entry: Entry) -> str:
 
 
 def _is_below(where: str, path: PurePosixPath) -> bool:
-    # mountinfo writes spaces and the like as octal escapes, proc(5).
+    # In mountinfo, spaces and similar characters are octal escapes, proc(5).
     plain = where.encode().decode("unicode_escape")
     return PurePosixPath(plain).is_relative_to(path)
 
@@ -90,7 +90,7 @@ class Leftover(str):
     __slots__ = ()
 
     def after(self, words: str) -> Leftover:
-        """Return it with words before it."""
+        """Return the sentence with words before it."""
         return Leftover(f"{words}{self}")
 
 
@@ -139,8 +139,9 @@ async def clean_all(
             hosts are one computer finds its own.
 
     Returns:
-        What was done and what was left, one sentence each, the latter as :class:`Leftover`; empty
-            if there was nothing. Resources of runs in progress are not left behind.
+        The actions taken and the resources left, one sentence each, the latter as
+        :class:`Leftover`; empty if there was nothing. Resources of runs in progress do not count as
+        left behind.
     """
     messages: list[str] = []
     for path in all_ledgers():
@@ -185,13 +186,14 @@ async def clean(
     """Undo all open entries of a ledger, the newest first.
 
     Args:
-        host: Where the entries were made.
+        host: The host on which the entries were made.
         ledger: The ledger; an entry that was undone is marked as done.
         undoers: The undo functions of further kinds.
         since: Skip entries before this number.
 
     Returns:
-        What was done and what was left, one sentence each, the latter as :class:`Leftover`.
+        The actions taken and the resources left, one sentence each, the latter as
+        :class:`Leftover`.
     """
     known = {**OF_EVERY_HOST, **undoers}
     messages: list[str] = []
@@ -201,7 +203,7 @@ async def clean(
             break
         machine = str(entry.details["of"]) if entry.kind == AFAR else ""
         if machine in lost:
-            # One attempt for all of them: a machine that is gone stays gone.
+            # Try only once for all entries of a machine: a machine that is gone stays gone.
             lost[machine] += 1
             continue
         if entry.kind not in known:
@@ -236,7 +238,8 @@ async def undo_unlisted(host: Host, entries: Iterable[Entry]) -> list[str]:
     """Undo resources that no ledger lists; see :func:`tare.hosts.ledger.finding.unlisted`.
 
     Returns:
-        What was done and what was left, one sentence each, the latter as :class:`Leftover`.
+        The actions taken and the resources left, one sentence each, the latter as
+        :class:`Leftover`.
     """
     messages: list[str] = []
     for entry in entries:
@@ -245,7 +248,8 @@ async def undo_unlisted(host: Host, entries: Iterable[Entry]) -> list[str]:
         except (NotOwn, OSError, MachineFault, InputError) as error:
             messages.append(Leftover(f"Could not remove {words_of(entry)}: {error}."))
             continue
-        # There is no sentence if it vanished with something else, such as the other end of a pair.
+        # There is no sentence if the resource vanished with another one, such as the other end of a
+        # pair.
         messages.append(sentence or f"Gone: {words_of(entry)}.")
     return messages
 

@@ -1,4 +1,4 @@
-"""Search for resources that look like Tare's but are in no ledger, as after a lost state folder.
+"""Find resources that look like Tare's but are in no ledger, such as after a lost state folder.
 
 Only names that Tare gives count. Resources in the ledger of a running process are not listed,
 whichever state folder that ledger is in: the kernel shows which ledgers are open.
@@ -77,7 +77,7 @@ def _is_listed(name: object, listed: str) -> bool:
 
 
 def _listed(places: FileSystemRoot) -> str:
-    """Return all that ledgers list: those of this state folder, and those that are open anywhere.
+    """Return all details in ledgers: those of this state folder, and those that are open anywhere.
 
     A ledger that cannot be parsed is included as plain text.
     """
@@ -172,5 +172,5 @@ def _is_own(name: str) -> bool:
 
 
 def _is_own_folder(path: Path) -> bool:
-    """Return whether a folder is this user's: in /tmp, anybody may use such a name."""
+    """Return whether a folder is this user's, because any user may use such a name in /tmp."""
     return path.is_dir() and not path.is_symlink() and path.lstat().st_uid == os.geteuid()

@@ -1,4 +1,4 @@
-"""A record of everything that Tare creates, written first, so that nothing is left behind.
+"""A record of everything that Tare creates, written before creation, so that nothing is lost.
 
 A ledger is a file of JSON lines. The first is ``{"ledger": 1}``, with the ``host`` unless that is
 this computer, and with ``reach``, how to reach it (without secrets). Each later line records an
@@ -37,9 +37,10 @@ class Entry:
     """One resource that Tare created or changed.
 
     Args:
-        number: Its place in the ledger, from 0.
-        kind: Its kind, which decides how it is undone; see :mod:`tare.hosts.ledger.cleanup`.
-        boot: The boot id of the host when it was recorded; processes end with their boot.
+        number: The entry's position in the ledger, from 0.
+        kind: The entry's kind, which decides how it is undone; see
+            :mod:`tare.hosts.ledger.cleanup`.
+        boot: The boot id of the host when the entry was recorded; processes end with their boot.
         details: The data that undoing it needs.
     """
 
@@ -75,10 +76,10 @@ class Ledger:
     """The ledger of one run; while it is open, no other process can open it.
 
     Args:
-        path: Its file, created if missing.
+        path: The ledger's file; it is created if missing.
         host: The name of the host of its entries; a name in the file takes precedence.
         boot: Returns the id of that host's boot.
-        reach: How to reach that host for cleanup; plain JSON, without secrets.
+        reach: The data to reach that host for cleanup; plain JSON, without secrets.
 
     Raises:
         InputError: Another process holds it; the file is damaged other than by a torn last line; or
@@ -139,7 +140,8 @@ class Ledger:
         """Record a resource before it is created; on return the record is on the disk.
 
         Args:
-            kind: Its kind; see :mod:`tare.hosts.ledger.cleanup` for the details of each kind.
+            kind: The resource's kind; see :mod:`tare.hosts.ledger.cleanup` for the details of each
+                kind.
             **details: Plain JSON values.
         """
         entry = Entry(self._entries, kind, self._boot(), details)

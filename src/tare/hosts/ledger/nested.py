@@ -1,4 +1,4 @@
-"""Entries for a machine that only its carrier can reach, in the carrier's ledger.
+"""Entries for a machine that only its carrier can reach, kept in the carrier's ledger.
 
 A run keeps one ledger for each of its hosts. A machine that is reached over SSH is not a host of
 the run, but Tare's files and processes are in it. The ledger of the host that carries it records
@@ -23,8 +23,8 @@ class NestedLedger(Ledger):
     Args:
         parent: The ledger of that host.
         host: The machine's name.
-        boot: Returns the id of the machine's present boot.
-        reach: How to reach the machine; plain JSON, without secrets.
+        boot: Returns the id of the machine's current boot.
+        reach: The data to reach the machine; plain JSON, without secrets.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class NestedLedger(Ledger):
         boot: Callable[[], str],
         reach: Mapping[str, Any],
     ) -> None:
-        # It has no file of its own; the parent's is used.
+        # The ledger has no file of its own; the parent's is used.
         self.path = parent.path
         self.guard = parent.guard
         self.host = host
@@ -91,7 +91,7 @@ class NestedLedger(Ledger):
 
 
 def entry_there(noted: Entry) -> Entry:
-    """Return a machine's entry from the one in its carrier's ledger."""
+    """Convert the entry in the carrier's ledger to the machine's entry."""
     details = noted.details
     return Entry(
         noted.number,
@@ -107,7 +107,7 @@ HERE = "this computer"
 def left_on(run: str) -> tuple[str, ...]:
     """Return the hosts on which a run's ledgers still list something.
 
-    It neither locks nor changes anything: a run that reports its end calls it.
+    It neither locks nor changes anything, because a run calls it when it reports its end.
     """
     names: list[str] = []
     for path in all_ledgers():
@@ -119,7 +119,7 @@ def left_on(run: str) -> tuple[str, ...]:
         try:
             listed = replay(lines, path)[1]
         except InputError:
-            continue  # `tare clean` says what is wrong with it.
+            continue  # `tare clean` reports what is wrong with it.
         host = str(json.loads(lines[0]).get("host", LOCAL)) if lines else LOCAL
         for entry in listed.values():
             # Resources in a machine are recorded with the host that carries it.

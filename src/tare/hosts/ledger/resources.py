@@ -28,31 +28,31 @@ class Resource(ABC):
     """
 
     kind: ClassVar[str]
-    """The kind of its entries in the ledger."""
+    """The kind of the resource's entries in the ledger."""
     removal_s: ClassVar[float] = 0.0
-    """How long it may still exist after its removal, or refuse to be removed, in seconds."""
+    """Seconds for which the resource may still exist after its removal, or refuse to be removed."""
 
     @property
     @abstractmethod
     def details(self) -> Mapping[str, Any]:
-        """What the ledger records: plain JSON from which the resource can be found and removed.
+        """The details for the ledger: plain JSON with which the resource can be found and removed.
 
-        Details that are known only after its creation, such as a number, are added then.
+        Details that are known only after creation, such as a number, are added then.
         """
 
     @property
     @abstractmethod
     def words(self) -> str:
-        """Its description with its name, such as ``control group /sys/fs/cgroup/tare-x``."""
+        """The resource's description, such as ``control group /sys/fs/cgroup/tare-x``."""
 
     @property
     def ends_with_boot(self) -> bool:
-        """Whether a reboot of its host removes it."""
+        """Whether a reboot of its host removes the resource."""
         return True
 
     @abstractmethod
     async def create(self) -> None:
-        """Create it.
+        """Create the resource.
 
         Raises:
             TareError: The host or server refuses; parts that were created are removed afterwards.
@@ -60,20 +60,20 @@ class Resource(ABC):
 
     @abstractmethod
     async def exists(self) -> bool:
-        """Return whether it, or part of it, exists."""
+        """Return whether the resource, or a part of it, exists."""
 
     @abstractmethod
     async def remove(self) -> None:
-        """Request its removal, without waiting until it is gone.
+        """Request the resource's removal, without waiting until it is gone.
 
-        Called only if it exists, and again after a refusal that :meth:`passes`.
+        Called only if the resource exists, and again after a refusal that :meth:`passes` accepts.
 
         Raises:
             TareError: The host or server refuses.
         """
 
     def passes(self, fault: MachineFault) -> bool:
-        """Return whether a refusal to remove it is temporary, such as another task's lock."""
+        """Return whether a refused removal is temporary, such as because of another task's lock."""
         return False
 
     async def still_there(self) -> MachineFault:
@@ -82,7 +82,7 @@ class Resource(ABC):
 
     @property
     def removed(self) -> str:
-        """The sentence that ``tare clean`` prints after its removal."""
+        """The sentence that ``tare clean`` prints after the resource's removal."""
         return f"Removed {self.words}."
 
 
@@ -96,7 +96,7 @@ async def remove_resource(resource: Resource) -> bool:
         Whether it existed.
 
     Raises:
-        TareError: It cannot be removed, or still exists after its time.
+        TareError: The resource cannot be removed, or still exists after :attr:`Resource.removal_s`.
     """
     if not await resource.exists():
         return False
@@ -125,7 +125,8 @@ async def created(ledger: Ledger, resource: R) -> AsyncIterator[R]:
         The resource.
 
     Raises:
-        TareError: It cannot be created; or it cannot be removed, and its entry stays open.
+        TareError: The resource cannot be created; or it cannot be removed, and its entry stays
+            open.
     """
     entry = ledger.record(resource.kind, **resource.details)
     try:

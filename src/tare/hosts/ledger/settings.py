@@ -22,46 +22,46 @@ _LOOK_S = 0.2
 class Setting(ABC, Generic[V]):
     """A setting of a host, of a hypervisor or of a machine; its values are plain JSON.
 
-    An object knows where the setting is. :meth:`apply` sets and verifies it; :func:`changed` also
-    records it in the ledger and restores it at the end.
+    An object knows where the setting is. :meth:`apply` sets and verifies it. :func:`changed` also
+    records it in the ledger, and restores it at the end.
     """
 
     kind: ClassVar[str]
-    """The kind of its entries in the ledger."""
+    """The kind of the setting's entries in the ledger."""
     settling_s: ClassVar[float] = 0.0
-    """How long it may take until it reads as set, in seconds."""
+    """Seconds that it may take until the setting reads as set."""
     hint: ClassVar[str] = ""
-    """What to do if the host does not accept it."""
+    """The hint for the user if the host does not accept the setting."""
 
     @property
     @abstractmethod
     def details(self) -> Mapping[str, Any]:
-        """What the ledger records in addition to its values: enough to find it again."""
+        """The details for the ledger, without the values: enough to find the setting again."""
 
     @property
     @abstractmethod
     def words(self) -> str:
-        """Its description, such as ``Xen's weight of dom0``."""
+        """The setting's description, such as ``Xen's weight of dom0``."""
 
     @property
     def ends_with_boot(self) -> bool:
-        """Whether a reboot of its host restores it."""
+        """Whether a reboot of its host restores the setting."""
         return True
 
     @abstractmethod
     async def read(self) -> V:
-        """Return its present value.
+        """Return the current value.
 
         Raises:
-            OSError, TareError: It cannot be read.
+            OSError, TareError: The setting cannot be read.
         """
 
     @abstractmethod
     async def set(self, value: V) -> str:
-        """Set it; :meth:`verify` checks whether the host accepted it.
+        """Set the value; :meth:`verify` checks whether the host accepted it.
 
         Returns:
-            The host's remark, for the error of :meth:`verify`; mostly empty.
+            The host's remark, for the error of :meth:`verify`; usually empty.
 
         Raises:
             OSError, TareError: The host refuses; the message is the host's.
@@ -72,10 +72,10 @@ class Setting(ABC, Generic[V]):
         return str(value)
 
     async def verify(self, value: V, remark: str = "") -> None:
-        """Check that it reads as set, allowing for its settling time.
+        """Check that the setting reads as set, allowing for its settling time.
 
         Raises:
-            MachineFault: It reads differently.
+            MachineFault: The setting has another value.
         """
         deadline = time.monotonic() + self.settling_s
         while (now := await self.read()) != value:
@@ -89,18 +89,18 @@ class Setting(ABC, Generic[V]):
             await asyncio.sleep(_LOOK_S)
 
     async def apply(self, value: V) -> None:
-        """Set it, and verify it; raise as :meth:`set` and :meth:`verify`."""
+        """Set the value and verify it; raise as :meth:`set` and :meth:`verify`."""
         await self.verify(value, await self.set(value))
 
     async def undo(self, before: V, value: V) -> str:
-        """Restore it, unless somebody else has changed it.
+        """Restore the setting, unless another program has changed it.
 
         Args:
-            before: Its value before Tare's change.
+            before: The value before Tare's change.
             value: The value that Tare set.
 
         Returns:
-            What was done, in one sentence; empty if there was nothing to do.
+            The action taken, in one sentence; empty if there was nothing to do.
         """
         now = await self.read()
         if now == before:
@@ -125,10 +125,10 @@ async def changed(ledger: Ledger, setting: Setting[V], value: V) -> AsyncIterato
     Args:
         ledger: Records the change before it is made.
         setting: The setting.
-        value: Its new value.
+        value: The new value.
 
     Yields:
-        Its value before.
+        The value before the change.
 
     Raises:
         OSError, TareError: The setting cannot be read or set, or the host does not accept it.
@@ -146,7 +146,8 @@ async def changed(ledger: Ledger, setting: Setting[V], value: V) -> AsyncIterato
         before: V = holders[0].details["before"] if holders else now
         entry = ledger.record(setting.kind, **setting.details, before=before, value=value)
         try:
-            # Also if another machine holds it: somebody else may have changed it since.
+            # Check this even if another machine holds the setting: another program may have changed
+            # it.
             if now != value:
                 await setting.apply(value)
         except BaseException:
@@ -164,7 +165,7 @@ async def changed(ledger: Ledger, setting: Setting[V], value: V) -> AsyncIterato
 
 
 def value_before(ledger: Ledger, setting: Setting[V], now: V) -> V:
-    """Return a setting's value before this run changed it; ``now`` if nobody holds it."""
+    """Return a setting's value before this run changed it; ``now`` if no machine holds it."""
     holders = _holders(ledger, setting)
     return holders[0].details["before"] if holders else now
 
@@ -198,7 +199,7 @@ class FileSetting(Setting[str]):
     """A setting that is a file, such as those below /proc and /sys.
 
     Args:
-        host: The host that has it.
+        host: The host that has the file.
         path: The file.
     """
 
@@ -210,12 +211,12 @@ class FileSetting(Setting[str]):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """Its path."""
+        """The file's path."""
         return {"path": self._path}
 
     @property
     def words(self) -> str:
-        """Its path."""
+        """The file's path."""
         return self._path
 
     @property
@@ -233,18 +234,18 @@ class FileSetting(Setting[str]):
         return ""
 
     async def undo(self, before: str, value: str) -> str:
-        """Restore it if the file still exists; see :meth:`Setting.undo`."""
+        """Restore the setting if the file still exists; see :meth:`Setting.undo`."""
         return await super().undo(before, value) if await self._host.exists(self._path) else ""
 
 
 class ChoiceSetting(FileSetting):
     """A setting whose file lists several words and marks the chosen one.
 
-    Either the chosen word is in brackets, as in sysfs, or the file lists only words that hold, as
-    the options of a tracer do.
+    Either the chosen word is in brackets, as in sysfs, or the file lists only active words, as in a
+    tracer's options.
 
     Args:
-        host: The host that has it.
+        host: The host that has the file.
         path: The file.
         choices: The words that exclude each other.
     """
@@ -257,7 +258,7 @@ class ChoiceSetting(FileSetting):
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """Its path and the words."""
+        """The file's path and the words."""
         return {**super().details, "choices": list(self._choices)}
 
     async def read(self) -> str:
@@ -272,8 +273,8 @@ async def held_unaltered(host: Host, ledger: Ledger) -> None:
     """Check that every setting that Tare holds still has Tare's value.
 
     Raises:
-        MachineFault: Somebody else changed one, so the measurement took place under other
-            conditions; the next machine that starts sets it again.
+        MachineFault: Another program changed a setting, so the measurement took place under other
+            conditions. The next machine that starts sets it again.
     """
     held = {
         str(entry.details["path"]): str(entry.details["value"])

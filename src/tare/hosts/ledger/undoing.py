@@ -20,7 +20,7 @@ InputError if it could not be undone.
 
 
 class NotOwn(Exception):
-    """An entry names something that does not look like Tare's; the text says why."""
+    """An entry names a resource that does not look like Tare's; the text states the reason."""
 
 
 def require_own(name: str) -> None:

@@ -1,1 +1,1 @@
-"""Computers that are reached over SSH, by connections that may break and come back."""
+"""Computers that are reached over SSH connections, which may break and be restored."""

@@ -1,4 +1,4 @@
-"""The agent's program on a host over SSH: copied there once, to a folder where it can run."""
+"""The agent's program on a host over SSH: copied there once, to a folder in which it can run."""
 
 from __future__ import annotations
 

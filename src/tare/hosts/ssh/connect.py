@@ -48,7 +48,7 @@ async def log_in(options: SshOptions) -> asyncssh.SSHClientConnection:
                 raise jump_host_fault(error, options) from error
             raise
         if last is not None:
-            # It ends with the connection that uses it.
+            # The jump connection ends with the connection that uses it.
             connection.set_tunnel(last)
         last, before = connection, hop
     assert last is not None
@@ -93,7 +93,7 @@ async def _log_in(
                 login_timeout=options.connect_s,
             )
             if proxy is not None:
-                # It ends with the connection that uses it.
+                # The program ends with the connection that uses it.
                 connection.set_tunnel(proxy)
                 until_in.pop_all()
             return connection
@@ -191,7 +191,7 @@ def _known_hosts_advice(options: SshOptions, key: asyncssh.SSHKey | None) -> str
 
 
 async def boot_of(connection: asyncssh.SSHClientConnection) -> str:
-    """Return the id of the host's present boot; empty if it gives none.
+    """Return the id of the host's current boot; empty if the host reports none.
 
     Raises:
         NotRun: The login shell no longer runs commands.
@@ -250,11 +250,11 @@ GRACE_S = 2.0
 class Proxy:
     """A program that connects its standard input and output to a host.
 
-    It ends with its connection, but may outlive the event loop, so threads handle it.
+    The program ends with its connection, but may outlive the event loop, so threads handle it.
 
     Args:
         process: The program.
-        ours: The connection's end here.
+        ours: This computer's end of the connection.
     """
 
     def __init__(self, process: Popen[bytes], ours: socket.socket) -> None:
@@ -266,7 +266,7 @@ class Proxy:
 
     @classmethod
     def start(cls, command: str) -> Proxy:
-        """Start a program as OpenSSH does: through the shell, which is replaced by it.
+        """Start a program as OpenSSH does: through the shell, which the program then replaces.
 
         Raises:
             OSError: There is no shell, or the process limit is reached.
@@ -274,7 +274,7 @@ class Proxy:
         ours, its = socket.socketpair()
         ours.setblocking(False)
         try:
-            # In a session of its own: Ctrl-C is for Tare, and must not end a connection.
+            # A separate session: Ctrl-C is meant for Tare, and must not end a connection.
             process = Popen(
                 ["/bin/sh", "-c", f"exec {command}"],
                 stdin=its.fileno(),
@@ -290,20 +290,20 @@ class Proxy:
         return cls(process, ours)
 
     async def last_words(self) -> str:
-        """Return the last lines of its error output, to end a sentence; empty if there are none."""
+        """Return the last lines of the program's errors as the end of a sentence; empty if none."""
         await asyncio.to_thread(self._listening.join, GRACE_S)
         lines = bytes(self._errors).decode(errors="replace").split("\n")
         words = [line.strip() for line in lines if line.strip()][-LINES:]
         return f"; its ProxyCommand reported: {' / '.join(words)}" if words else ""
 
     def close(self) -> None:
-        """End it; it may have ended with the connection already."""
+        """End the program; it may already have ended with the connection."""
         self.socket.close()
         self._process.terminate()
         threading.Thread(target=self._require_end, daemon=True).start()
 
     async def wait_closed(self) -> None:
-        """Wait until it has ended."""
+        """Wait until the program has ended."""
         await asyncio.to_thread(self._process.wait)
 
     def _require_end(self) -> None:

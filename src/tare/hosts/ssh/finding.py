@@ -1,7 +1,7 @@
-"""How to reach a computer that a study names: from the study, or else from the SSH configuration.
+"""Find the options to reach a computer: from the study, or else from the SSH configuration.
 
-The result is complete and plain. A run's ledger keeps it, so that cleanup still finds the host
-after the configuration has changed.
+The result is complete and does not depend on the configuration. A run's ledger keeps it, so that
+cleanup still reaches the host after the configuration has changed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tare.study.reading.hosting import Login
 
 _NO_FILES = (Path("/dev/null"),)
-"""The file that people use to remember no host keys; Tare requires a key in any case."""
+"""The file that users configure to remember no host keys; Tare always requires a key."""
 
 
 @dataclass(frozen=True)
@@ -139,11 +139,11 @@ CONFIG = "~/.ssh/config"
 def options_for(
     host: str, login: Login, patience_s: float, *, kept_in: str | None = None
 ) -> SshOptions:
-    """Return how to reach a computer, from the study and the SSH configuration.
+    """Return the options to reach a computer, from the study and the SSH configuration.
 
     Args:
-        host: Its name or address.
-        login: How to log in there; it takes precedence over the configuration.
+        host: The computer's name or address.
+        login: The login settings of the study; they take precedence over the configuration.
         patience_s: Seconds to retry a broken connection.
         kept_in: The folder there for the agent; None for the user's cache.
 
@@ -175,11 +175,11 @@ def options_for(
 
 
 def _proxy_command(options: SshOptions, configured: SshConfig, jump: str | None) -> str | None:
-    """Return the program that connects to a computer, unless other computers do.
+    """Return the program that connects to a computer, unless jump hosts connect to it.
 
     Args:
-        options: How to log in to the computer.
-        configured: Its settings in the configuration.
+        options: The options to log in to the computer.
+        configured: The computer's settings in the configuration.
         jump: The computers to connect through, as written.
     """
     if jump is not None or configured.proxy_command is None:
@@ -207,13 +207,13 @@ def _with_configured(options: SshOptions, login: Login, configured: SshConfig) -
 def _jumps(
     text: str | None, login: Login, config: Path | None, before: frozenset[str]
 ) -> tuple[SshOptions, ...]:
-    """Return the computers to connect through, including those on the way to the first of them.
+    """Return the computers to connect through, including the jump hosts of the first one.
 
     Args:
-        text: Their names.
-        login: How to log in at the target.
+        text: The names of the computers.
+        login: The login settings of the target.
         config: The SSH configuration.
-        before: The computers that these lead to.
+        before: The computers that are reached through these.
     """
     try:
         hosts = jump_hosts(text or NONE)
@@ -231,7 +231,7 @@ def _jumps(
                     "name the computers to go through in the study: `jump: HOST`",
                 )
             found += _jumps(configured.jump, login, config, before | {jump.host})
-        # Each knows those before it, for the command to try it by hand.
+        # Each computer knows the previous ones, for the command that tries the login by hand.
         options = replace(_jump(jump, login, config, configured), jumps=tuple(found))
         command = None if index else _proxy_command(options, configured, configured.jump)
         found.append(replace(options, proxy_command=command))
@@ -239,10 +239,11 @@ def _jumps(
 
 
 def _jump(jump: JumpHost, login: Login, config: Path | None, configured: SshConfig) -> SshOptions:
-    """Return how to log in to a computer on the way.
+    """Return the options to log in to a jump host.
 
-    The study's key is used there too if the configuration names none: a key is never disclosed to
-    the computer it is used with. A password is, so it is only sent to the target.
+    If the configuration names no key, the study's key is used there too, because a key is never
+    disclosed to the computer it is used with. A password is disclosed, so it is only sent to the
+    target.
     """
     own = login.key is not None and not configured.keys
     options = SshOptions(

@@ -40,9 +40,10 @@ class SshHost(Host):
     """A computer that is reached over SSH.
 
     All traffic goes through one *keeper*, a process of Tare's agent on the host. While the
-    connection is broken, it keeps the started processes and their output, and passes the output on
-    when the connection is back. It ends all of them if it hears nothing for the length of the
-    lease.
+    All traffic goes through one *keeper*, a process of Tare's agent on the host. While the
+    connection is broken, the keeper keeps the started processes and their output. It sends the
+    output when the connection is restored. It ends all processes if it receives nothing for the
+    length of the lease.
 
     Args:
         options: The options of the connection.
@@ -88,7 +89,7 @@ class SshHost(Host):
         await self.close()
 
     async def connect(self) -> None:
-        """Log in, and read the host's CPUs. After a loss, any other call reconnects too.
+        """Log in, and read the host's CPUs. After a loss, any other call also reconnects.
 
         Raises:
             InputError: The host's key or the login is wrong, or a file is missing.
@@ -100,8 +101,8 @@ class SshHost(Host):
     def leave(self) -> None:
         """Stop waiting for a lost host, because Tare ends now.
 
-        While the host answers, everything works as before. Once it does not, it is given up for
-        good after :data:`tare.hosts.ssh.wire.LEAVING_S` seconds.
+        While the host answers, everything works as before. Once it stops answering, it is given up
+        permanently after :data:`tare.hosts.ssh.wire.LEAVING_S` seconds.
         """
         self._sessions.leave()
         if self._session is not None:
@@ -161,7 +162,7 @@ class SshHost(Host):
         return self._known.addresses
 
     def boot_id(self) -> str:
-        """Return the id of the host's boot in the present connection."""
+        """Return the id of the host's boot in the current connection."""
         return self._known.boot
 
     def topology(self) -> HostCpus:
@@ -298,7 +299,7 @@ class SshHost(Host):
         """Copy a file of this computer to the host; an incomplete copy is never left there.
 
         Raises:
-            OSError: It cannot be read here.
+            OSError: The local file cannot be read.
             MachineFault: The host does not accept it.
         """
         process = await self.start(["sh", "-c", _PUT, "sh", str(path), f"{mode:o}"])
@@ -360,16 +361,16 @@ def _named(error: OSError, path: str | Path) -> OSError:
 
 
 def _fault(session: HostSession, error: OSError) -> Exception:
-    """Return why the host was lost, or ``error`` itself if it was not."""
+    """Return the reason why the host was lost, or ``error`` itself if it was not lost."""
     return copy_fault(session.fault) if session.fault is not None else error
 
 
 KILLED_S = 60.0
-"""Seconds for the kernel to end a killed process and to free its memory."""
+"""Time limit in seconds for the kernel to end a killed process and to free its memory."""
 
 
 class SshProcess(Process):
-    """A process on a host reached over SSH; it ends when Tare does.
+    """A process on a host that is reached over SSH; it ends when Tare ends.
 
     Args:
         session: The session that holds it.
@@ -385,7 +386,7 @@ class SshProcess(Process):
         self._pid = 0
 
     async def begun(self, answer: asyncio.Future[dict[str, Any]]) -> Self:
-        """Wait until it runs; raise OSError if the host's kernel refuses."""
+        """Wait until the process runs; raise OSError if the host's kernel refuses."""
         self._pid = int((await self._session.answered("start", answer))["pid"])
         return self
 
@@ -427,8 +428,8 @@ class SshProcess(Process):
         """End the process at once and reap it; nothing happens if it already ended.
 
         Raises:
-            MachineFault: The host is lost and the process may still run there for a while; or it
-                does not end, for example because a disk does not respond.
+            MachineFault: The host is lost and the process may still run there for a while; or the
+                process does not end, for example because a disk does not respond.
         """
         await self._signal(signal.SIGKILL)
         with contextlib.suppress(SessionEnded):

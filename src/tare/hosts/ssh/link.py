@@ -1,7 +1,7 @@
-"""A stream of frames that survives broken connections: Tare's end of it.
+"""Tare's end of a stream of frames that survives broken connections.
 
 Each message and each piece of a stream has a number. It is kept until the other end confirms it,
-and sent again over the next connection; duplicates are dropped. The other end is
+and sent again over the next connection; duplicates are dropped. The code of the other end is
 ``agent/src/tools/keep/link.rs``, which also describes the layout of a frame.
 """
 
@@ -19,8 +19,8 @@ CONFIRM_AFTER = 256 << 10
 STUCK = 8
 """Number of confirmations without progress on the oldest frame after which it counts as lost.
 
-A confirmation is requested four times within the silence that a connection survives, so that many
-may be in flight that a new frame is too late for; this is twice that.
+A confirmation is requested four times within the silence that a connection survives. So up to four
+confirmations that were sent before a new frame arrived may be in flight; this is twice that number.
 """
 _LENGTH = struct.Struct("<I")
 _HEAD = struct.Struct("<BQ")
@@ -36,7 +36,7 @@ class Frame(NamedTuple):
 
 
 def encode(frame: Frame) -> bytes:
-    """Return a frame as bytes: length (u32 LE, of the rest), kind, number (u64 LE), payload."""
+    """Encode a frame: length of the rest (u32 LE), kind, number (u64 LE), payload."""
     head = _HEAD.pack(frame.kind, frame.number)
     return _LENGTH.pack(len(head) + len(frame.payload)) + head + frame.payload
 
@@ -74,7 +74,7 @@ class Decoder:
 
 
 class LinkState:
-    """The state of what was sent and received, over all connections."""
+    """The state of sent and received frames, over all connections."""
 
     def __init__(self) -> None:
         self._kept: deque[tuple[int, bytes]] = deque()
@@ -114,7 +114,7 @@ class LinkState:
         self._send(DATA, _STREAM.pack(stream) + data)
 
     def ask(self) -> None:
-        """Confirm what arrived here, and ask for a confirmation."""
+        """Confirm the frames that arrived here, and request a confirmation."""
         if self._write is not None:
             self._write(self._control(asks=True))
 

@@ -16,7 +16,7 @@ PROHIBITED = 1
 
 
 def jump_host_fault(error: TareError, target: SshOptions) -> TareError:
-    """Return the fault of a computer on the way, extended by the target."""
+    """Return a jump host's fault, with the target added to its message."""
     extended = copy.copy(error)
     extended.message = f"on the way to {target.place}: {error.message}"
     return extended
@@ -25,12 +25,12 @@ def jump_host_fault(error: TareError, target: SshOptions) -> TareError:
 def forwarding_refused(
     error: asyncssh.ChannelOpenError, options: SshOptions, before: SshOptions
 ) -> TareError:
-    """Return why a computer on the way does not connect to the next one.
+    """Return the reason why a jump host does not connect to the next computer.
 
     Args:
-        error: Its answer (RFC 4254, 5.1).
-        options: How to reach the next computer.
-        before: How to reach the computer itself.
+        error: The jump host's answer (RFC 4254, 5.1).
+        options: The options to reach the next computer.
+        before: The options to reach the jump host.
     """
     if error.code == PROHIBITED:
         return InputError(
@@ -45,12 +45,12 @@ def forwarding_refused(
 
 
 def login_fault(error: Exception, options: SshOptions, words: str = "") -> TareError:
-    """Return why a login failed, from the error that ended it.
+    """Return the fault for a failed login, from the error that ended it.
 
     Args:
         error: The error from the network or from the other computer.
         options: The options of the connection.
-        words: The last output of a program on the way.
+        words: The last output of a proxy program.
     """
     place, login = options.place, f"try: {options.login}"
     if isinstance(error, asyncssh.PermissionDenied):
@@ -67,7 +67,7 @@ def login_fault(error: Exception, options: SshOptions, words: str = "") -> TareE
 
 
 def _not_resolved(error: socket.gaierror, options: SshOptions) -> TareError:
-    """Return why a name has no address (getaddrinfo(3))."""
+    """Return the fault for a name without an address (getaddrinfo(3))."""
     name = options.reached_at
     if error.errno == socket.EAI_AGAIN:
         return MachineFault(
@@ -83,7 +83,7 @@ def _not_resolved(error: socket.gaierror, options: SshOptions) -> TareError:
 
 
 def _unreached(error: Exception, options: SshOptions) -> tuple[str, str]:
-    """Return what ended a login attempt, and what to check."""
+    """Return the reason why a login attempt ended, and a hint on what to check."""
     place, port = options.place, options.port
     if isinstance(error, TimeoutError):
         return (

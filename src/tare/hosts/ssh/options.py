@@ -1,4 +1,4 @@
-"""How to reach a host over SSH, without secrets: only where to find them."""
+"""Options to reach a host over SSH; they contain no secrets, only their locations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_AGENT = "none"
 
 @dataclass(frozen=True)
 class SshOptions:
-    """How to reach a host over SSH.
+    """The options to reach a host over SSH.
 
     Args:
         host: Name or address.
@@ -104,7 +104,7 @@ class SshOptions:
 
     @property
     def reached_at(self) -> str:
-        """The address to connect to, or a name that the last computer before it resolves."""
+        """The address to connect to, or a name that the last jump host resolves."""
         return self.address or self.host
 
     @property
@@ -133,7 +133,7 @@ class SshOptions:
         """Return the error of a host that does not answer.
 
         Args:
-            words: What it did not do, without its name.
+            words: The action that the host did not perform, without its name.
             hint: What the user can try, if the host is not emulated.
         """
         if self.emulated:
@@ -141,10 +141,10 @@ class SshOptions:
         return MachineFault(f"{self.name} {words}", hint, transient=True)
 
     def password(self) -> str | None:
-        """Return the password from where it is kept.
+        """Return the password from its configured source.
 
         Raises:
-            InputError: It is missing, or others may read the file.
+            InputError: The password is missing, or other users may read its file.
         """
         if self.password_env is not None:
             return _from_environment(self.password_env, "password")
@@ -172,7 +172,7 @@ class SshOptions:
 
 
 def way_of(options: SshOptions) -> dict[str, Any]:
-    """Return the options as plain values, with the places of secrets but not the secrets."""
+    """Convert the options to plain values, with the locations of secrets but not the secrets."""
     return {key: _plain(value) for key, value in dataclasses.asdict(options).items()}
 
 
@@ -185,10 +185,10 @@ def _plain(value: Any) -> Any:
 
 
 def options_of(way: Mapping[str, Any]) -> SshOptions:
-    """Return the options that :func:`way_of` was given.
+    """Convert the result of :func:`way_of` back to options.
 
     Raises:
-        InputError: They are from another version of Tare.
+        InputError: The values are from another version of Tare.
     """
     try:
         known: dict[str, Any] = {key: _meant(key, value) for key, value in way.items()}

@@ -24,10 +24,10 @@ _FINISH_S = 5.0
 ANSWER_S = 60.0
 """Time limit of a request over a working connection, in seconds."""
 WORK_S = 600.0
-"""The limit of requests whose duration depends on the size of files."""
+"""The time limit, in seconds, of requests whose duration depends on the size of files."""
 _WORK = ("remove", "write")
 _AT_ONCE = ("start", "signal")
-"""Requests that the keeper answers before anything else; a keeper that does not is useless."""
+"""Requests that the keeper must answer at once; a keeper that does not is considered lost."""
 _LOOK_S = 1.0
 
 Fault = InputError | MachineFault
@@ -65,7 +65,7 @@ class HostSession:
         self._task: asyncio.Task[None] | None = None
         self._closing = False
         self.fault: Fault | None = None
-        """Why the host is lost, once it is."""
+        """The reason why the host is lost; None while it is not."""
 
     @property
     def agent(self) -> str:
@@ -106,7 +106,7 @@ class HostSession:
         self._fail(SessionEnded(f"the connection to {self.name} was closed"))
 
     def leave(self) -> None:
-        """Soon give the host up if it does not answer."""
+        """Soon give up the host if it does not answer."""
         self._wire.leave()
 
     async def _live(self) -> None:
@@ -181,12 +181,12 @@ class HostSession:
         raise copy_fault(fault)
 
     async def heard(self, what: asyncio.Future[Any], limit_s: float) -> bool:
-        """Wait for something from the host; return whether it came.
+        """Wait for something from the host; return whether it arrived.
 
         Args:
             what: The future to wait for; it is not cancelled.
-            limit_s: Seconds to wait, not counting time without a connection, which has a limit of
-                its own.
+            limit_s: The time limit in seconds, without the time during which there is no
+                connection, which has a separate limit.
         """
         left = limit_s
         while not what.done() and left > 0:
@@ -218,7 +218,7 @@ class HostSession:
     def exit_of(self, number: int) -> asyncio.Future[int]:
         """Return the future of a process's exit status, by the id of the request to start it."""
         ended = self._exits[number] = asyncio.get_running_loop().create_future()
-        # Waiters get the error of a lost host; having none is fine.
+        # Waiters get the error of a lost host; without waiters, the error is ignored.
         ended.add_done_callback(lambda it: it.cancelled() or it.exception())
         return ended
 
@@ -290,7 +290,7 @@ class HostSession:
 
 
 def copy_fault(fault: Fault) -> Fault:
-    """Return a copy of a fault: each raise of the same object would extend its traceback."""
+    """Return a copy of a fault, because raising one object repeatedly extends its traceback."""
     if isinstance(fault, MachineFault):
         return type(fault)(fault.message, fault.hint, transient=fault.transient)
     return type(fault)(fault.message, fault.hint)
@@ -332,7 +332,7 @@ class SessionOpener:
 
         Raises:
             InputError: The host's key or the login is wrong, or a file is missing.
-            MachineFault: It does not answer, or did not a moment ago; or Tare ends.
+            MachineFault: The host does not answer, or did not a moment ago; or Tare is ending.
         """
         if self._leaving:
             raise MachineFault(
@@ -349,7 +349,7 @@ class SessionOpener:
                 f"{self._name} is no longer waited for, because Tare is ending"
             ) from None
         except MachineFault as fault:
-            # Cleanup makes many requests one after another: only the first should wait.
+            # Cleanup makes many requests in sequence: only the first should wait.
             self._rests_until = time.monotonic() + REST * (time.monotonic() - began)
             self._fault = fault
             raise

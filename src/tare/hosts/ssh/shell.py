@@ -1,4 +1,4 @@
-"""Commands on a host over SSH whose login shell may print text of its own.
+"""Run commands on a host over SSH, even if its login shell prints text of its own.
 
 An SSH server passes every command to the user's login shell. Its start-up files may print a
 greeting, on either stream, before the command runs; a forced command may print more after it. A
@@ -36,9 +36,9 @@ class NotRun(Exception):
     """The login shell did not run a command.
 
     Args:
-        shown: What it printed instead.
-        status: Its exit status; None if a signal ended it, or it still runs.
-        endless: Whether it printed more than a start-up file ever does.
+        shown: The text that the shell printed instead.
+        status: The shell's exit status; None if a signal ended it, or it still runs.
+        endless: Whether the shell printed more than any start-up file does.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Finished:
 
     @property
     def words(self) -> str:
-        """Its standard error as text."""
+        """The command's standard error as text."""
         return self.stderr.decode(errors="replace").strip()
 
 
@@ -91,10 +91,10 @@ async def run_script(
     """Run a POSIX shell script to its end.
 
     Args:
-        connection: The way to the host.
+        connection: The connection to the host.
         script: One line, without ``!``.
-        words: Its arguments.
-        input: Its standard input.
+        words: The script's arguments.
+        input: The script's standard input.
 
     Raises:
         NotRun: The login shell ran something else, or nothing.
@@ -137,8 +137,8 @@ class ProgramOutput:
     """A program's own output, without the login shell's output before it.
 
     Args:
-        process: The program.
-        mark: The mark before its output.
+        process: The process that runs the program.
+        mark: The mark that precedes the program's output.
     """
 
     def __init__(self, process: ByteProcess, mark: str) -> None:
@@ -192,7 +192,7 @@ def _sh(script: str, words: Sequence[str]) -> str:
 
 
 async def _feed(process: ByteProcess, input: bytes) -> None:
-    # A command need not read all input; its exit status says more than a broken pipe.
+    # A command need not read all input; its exit status is more informative than a broken pipe.
     with contextlib.suppress(OSError, asyncssh.Error):
         process.stdin.write(input)
         await process.stdin.drain()
@@ -211,7 +211,7 @@ async def _upto_end(stream: asyncssh.SSHReader[bytes], mark: str) -> bytes:
 
 
 def _parse_marked(seen: bytes, mark: str) -> tuple[bytes, int] | None:
-    """Return the bytes between two marks and the status after the second; None without them."""
+    """Return the bytes between two marks and the status after the second; None without marks."""
     _, begun, rest = seen.partition(_line(mark))
     found = re.search(rb"\n%s(?: ([0-9]+))?\n" % mark.encode(), rest)
     if not begun or found is None:

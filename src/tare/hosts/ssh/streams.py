@@ -65,12 +65,12 @@ class Incoming(asyncio.ReadTransport):
         self._paused = True
 
     def resume_reading(self) -> None:
-        """Take more."""
+        """Continue to accept data."""
         self._paused = False
         self._pay()
 
     def is_reading(self) -> bool:
-        """Return whether more is wanted."""
+        """Return whether more data is accepted."""
         return not self._paused
 
     def _pay(self) -> None:
@@ -81,11 +81,11 @@ class Incoming(asyncio.ReadTransport):
 
 
 class _Writer(asyncio.StreamWriter):
-    """A writer that its event loop closes if nobody else did.
+    """A writer that its event loop closes if no other code has closed it.
 
-    The garbage collector may find it in any thread, while something else is being sent. If it were
+    The garbage collector may find it in any thread, while other data is being sent. If it were
     closed there, as asyncio does, its last frame would be sent out of order, and the keeper would
-    accept no more.
+    accept no more frames.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class _Writer(asyncio.StreamWriter):
 
 
 class _Protocol(asyncio.StreamReaderProtocol):
-    """A writer's protocol, whose error nobody has to wait for.
+    """A writer's protocol whose error need not be awaited.
 
     asyncio retrieves the error when the protocol is collected. The garbage collector may find its
     future first, and would report the error as never retrieved, with a traceback.
@@ -123,8 +123,8 @@ class Outgoing(asyncio.WriteTransport):
     """A stream to the host, written through ``writer``, with flow control.
 
     Args:
-        sender: The session.
-        stream: The stream's number there.
+        sender: The session that sends the stream.
+        stream: The stream's number in the session.
         whole: Whether closing it also ends the other direction, as for a socket.
     """
 
@@ -155,13 +155,13 @@ class Outgoing(asyncio.WriteTransport):
         self._flush()
 
     def stop(self, error: Exception | None = None) -> None:
-        """Discard everything from now on, because nobody reads the other end any more."""
+        """Discard all further data, because the other end is no longer read."""
         self._closing = True
         self._buffer.clear()
         self._finish(error)
 
     def write_eof(self) -> None:
-        """End the stream after what was written."""
+        """End the stream after the data that was written."""
         self._ending = True
         self._flush()
 
@@ -170,21 +170,21 @@ class Outgoing(asyncio.WriteTransport):
         return True
 
     def close(self) -> None:
-        """End the stream after what was written; a socket or terminal is closed with it."""
+        """End the stream after the written data; a socket or terminal is closed with it."""
         self._closing = True
         self._flush()
 
     def abort(self) -> None:
-        """Close without sending the rest."""
+        """Close the stream without sending the rest."""
         self._buffer.clear()
         self.close()
 
     def is_closing(self) -> bool:
-        """Return whether it was closed."""
+        """Return whether the stream was closed."""
         return self._closing
 
     def get_write_buffer_size(self) -> int:
-        """Return how many bytes wait here."""
+        """Return the number of bytes that wait here."""
         return len(self._buffer)
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
@@ -192,10 +192,10 @@ class Outgoing(asyncio.WriteTransport):
         return self._low, self._high
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set these limits like asyncio's transports: one that is not given follows from the other.
+        """Set the buffer limits like asyncio's transports: a missing one is derived from the other.
 
         Raises:
-            ValueError: They are not 0 or more, or the low one is above the high one.
+            ValueError: A limit is negative, or the low one is above the high one.
         """
         high = (_HIGH if low is None else 4 * low) if high is None else high
         low = high // 4 if low is None else low

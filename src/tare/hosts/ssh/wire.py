@@ -1,4 +1,4 @@
-"""The connections of a session: opened, watched, and opened again when they break."""
+"""The connections of a session: they are opened, watched, and opened again when they break."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SUDO = ("sudo", "-n", "--")
 
 
 class ConnectionBroken(Exception):
-    """The connection is gone; the text says how."""
+    """The connection is gone; the text states how it ended."""
 
 
 class SessionEnded(MachineFault):
@@ -96,7 +96,7 @@ class Wire:
         """Log in, copy the agent if needed, and start a keeper.
 
         Raises:
-            InputError, MachineFault: As :func:`tare.hosts.ssh.connect.log_in`.
+            InputError, MachineFault: As in :func:`tare.hosts.ssh.connect.log_in`.
         """
         connection = await log_in(self._options)
         try:
@@ -165,7 +165,7 @@ class Wire:
             self._door.connection.abort()
 
     def leave(self) -> None:
-        """From now on, retry a broken connection for :data:`LEAVING_S` seconds at most."""
+        """From now on, retry a broken connection for at most :data:`LEAVING_S` seconds."""
         self._patience_s = min(self._patience_s, LEAVING_S)
         if self._trying is None:
             return
@@ -175,12 +175,12 @@ class Wire:
             self._trying.reschedule(within)
 
     async def live(self, closing: Callable[[], bool]) -> None:
-        """Take frames, over as many connections as needed, until ``closing()``.
+        """Accept frames, over as many connections as needed, until ``closing()`` returns True.
 
         Raises:
-            UnknownKey: The host shows another key now.
+            UnknownKey: The host now shows another key.
             Ended: The host was rebooted, or ended the processes that were started there.
-            MachineFault: The connection did not come back.
+            MachineFault: The connection was not restored.
         """
         while self._front is not None:
             how = await self._listen(self._front)
@@ -226,7 +226,7 @@ class Wire:
         return front
 
     async def _listen(self, front: ByteProcess) -> str:
-        """Take frames until the connection breaks; return how it broke."""
+        """Accept frames until the connection breaks; return how it broke."""
         asking = asyncio.create_task(self._ask())
         try:
             while True:
@@ -319,7 +319,7 @@ class Wire:
 
 
 def _write(front: ByteProcess, data: bytes) -> None:
-    # Frames that do not get through are sent again over the next connection.
+    # Frames that do not arrive are sent again over the next connection.
     try:
         front.stdin.write(data)
     except (OSError, asyncssh.Error):

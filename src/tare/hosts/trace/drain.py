@@ -25,9 +25,9 @@ class Drain:
         self._task = asyncio.create_task(self._run(every_s))
 
     async def end(self) -> None:
-        """End after the pass that is under way, because what it is reading would be lost.
+        """End the task after the current pass, because data that is being read would be lost.
 
-        Nothing happens if the task was not started. What the task raised is raised here.
+        Do nothing if the task was not started. An exception of the task is raised here.
         """
         task, self._task = self._task, None
         self._over.set()
@@ -40,7 +40,7 @@ class Drain:
 
 
 async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for an event, but no longer than some seconds, and return whether it is set."""
+    """Wait for an event for at most some seconds, and return whether it is set."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

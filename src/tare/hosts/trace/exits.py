@@ -1,8 +1,9 @@
 """Exits of KVM's virtual machines on a host: counts and times by reason, added up in the kernel.
 
-``kvm:kvm_exit`` and ``kvm:kvm_entry`` mark when a vCPU's thread leaves the guest and returns to
-it. The kernel's histogram triggers subtract the two times and add them up by thread and reason, so
-that nothing is written for an exit. Source: the kernel's Documentation/trace/histogram.rst.
+``kvm:kvm_exit`` and ``kvm:kvm_entry`` mark when a vCPU's thread leaves the guest and returns to it.
+The kernel's histogram triggers subtract the two times and add up the differences by thread and
+reason, so that no record is written per exit. Source: the kernel's
+Documentation/trace/histogram.rst.
 
 A kernel without such triggers still counts some classes of exits, without time, in
 ``/sys/kernel/debug/kvm`` (virt/kvm/kvm_main.c, ``kvm_create_vm_debugfs``).
@@ -27,7 +28,7 @@ from tare.hosts.trace.tracefs import (
 )
 
 MOST_THREADS = 64
-"""The kernel refuses filters of more than some hundred terms."""
+"""The limit of threads in a filter; the kernel refuses filters of more than some hundred terms."""
 TOTAL = "exits"
 CLASSES = (
     TOTAL,
@@ -91,10 +92,10 @@ class Histogram:
 
 
 def parse_histogram(text: str) -> Histogram:
-    """Read the file ``hist`` of an event with one histogram trigger.
+    """Parse the file ``hist`` of an event with one histogram trigger.
 
     Raises:
-        ValueError: It is not one.
+        ValueError: The text is not a histogram.
     """
     totals = dict(_TOTALS.findall(text))
     if "Hits" not in totals or "Dropped" not in totals:
@@ -125,8 +126,8 @@ class ExitCount:
     Args:
         thread: The vCPU's thread on the host.
         isa: The processor's architecture: ``vmx``, ``svm`` or ``arm64``.
-        reason: The reason's number there.
-        count: How many there were.
+        reason: The reason's number in that architecture.
+        count: The number of exits.
         seconds: The time from these exits until the guest ran again.
     """
 
@@ -142,11 +143,11 @@ class Exits:
     """Exits that were recorded.
 
     Args:
-        counts: Them, by vCPU and reason.
-        seconds: How long they were recorded.
-        dropped: Exits that found no room in the kernel's histogram.
-        run_delay_s: The time that vCPUs were ready but another ran, if the recorder saw that. It
-            is then not part of the exits' time.
+        counts: The exits by vCPU and reason.
+        seconds: The duration of the recording.
+        dropped: The number of exits that found no room in the kernel's histogram.
+        run_delay_s: The time during which vCPUs were ready but another thread ran, if the recorder
+            measured it; None otherwise. In that case it is not part of the exits' time.
         waited_s: The part of the exits' time in which vCPUs had no CPU, because another domain
             worked for them, as a device model does; without exits of idle guests.
     """
@@ -158,7 +159,7 @@ class Exits:
     waited_s: float = 0.0
 
     def __add__(self, other: Exits) -> Exits:
-        """Return both recordings as one."""
+        """Combine both recordings."""
         found: dict[tuple[int, str, int], ExitCount] = {}
         for each in (*self.counts, *other.counts):
             key = (each.thread, each.isa, each.reason)
@@ -184,7 +185,7 @@ def _sum(one: float | None, other: float | None) -> float | None:
 
 @dataclass(frozen=True)
 class _Layout:
-    """How this kernel's event names the reason: x86 has two architectures, arm64 one."""
+    """The reason's fields in this kernel's event: x86 has two architectures, arm64 one."""
 
     fields: tuple[str, ...]
     isa: str = ""
@@ -215,7 +216,7 @@ async def exit_recorder(host: Host, ledger: Ledger) -> AsyncIterator[ExitRecorde
     """Create a recorder of a host's exits, and remove all its traces at the end.
 
     Raises:
-        NoTracing: The host cannot record them; the text says why.
+        NoTracing: The host cannot record exits; the text states the reason.
     """
     async with tracing_root(host, ledger) as root:
         if not await host.exists(root / _EXIT):
@@ -235,7 +236,7 @@ async def exit_recorder(host: Host, ledger: Ledger) -> AsyncIterator[ExitRecorde
 
 
 class ExitRecorder:
-    """A recorder of exits of some vCPUs; made by :func:`exit_recorder`."""
+    """A recorder of exits of some vCPUs; created by :func:`exit_recorder`."""
 
     def __init__(self, host: Host, instance: Path, event: str, layout: _Layout) -> None:
         self._host = host
@@ -268,10 +269,10 @@ class ExitRecorder:
         self._began = self._time_in(await self._sh(_ATTACH, *triggers))
 
     async def end(self) -> Exits:
-        """Stop recording, and return what was recorded.
+        """Stop recording, and return the recorded exits.
 
         Raises:
-            NoTracing: It cannot be read.
+            NoTracing: The histogram cannot be read.
         """
         text = await self._sh(_DETACH)
         ended = self._time_in(text)
@@ -330,7 +331,7 @@ class ExitCounters:
         self._patterns = [f"{root}/kvm/{pid}-*/{name}" for name in (*CLASSES, *POLLED_NS)]
 
     async def read(self) -> dict[str, int]:
-        """Return the counters so far; empty if there are none."""
+        """Return the current counters; empty if there are none."""
         lines = await self._host.first_lines(self._patterns)
         found: dict[str, int] = {}
         for path, text in lines.items():

@@ -30,7 +30,7 @@ from tare.study.planning.host_cpus import cpu_words
 
 OSNOISE, HWLAT = "osnoise", "hwlat"
 THRESHOLD_US = 5
-"""A gap between two readings of the clock counts from here on: the default of ``osnoise``."""
+"""The smallest gap, in µs, between two readings of the clock that counts: ``osnoise``'s default."""
 PERIOD_US, RUNTIME_US, WIDTH_US = 100_000, 75_000, 50_000
 """How often each CPU is looked at, and for how long: with ``osnoise``, and with ``hwlat``. Other
 work of the host waits for that long, so it is a tenth of the tracers' defaults."""
@@ -52,10 +52,10 @@ _HWLAT_LINE = re.compile(
 
 @dataclass(frozen=True)
 class Noise:
-    """What was measured of a host's CPUs.
+    """The noise that was measured on a host's CPUs.
 
     Args:
-        by: The tracer that measured the firmware; empty if the kernel lacks both.
+        by: The tracer that measured the firmware; empty if the kernel lacks both tracers.
         firmware: Gaps while interrupts were off, by CPU; empty if that could not be measured.
         system: All gaps while interrupts were on, by CPU; empty if that could not be measured.
     """
@@ -66,7 +66,7 @@ class Noise:
 
 
 def parse_osnoise(text: str) -> tuple[CpuNoise, ...]:
-    """Add up the lines that ``osnoise`` writes, one for each period and CPU, by CPU."""
+    """Add up by CPU the lines of ``osnoise``, which writes one line for each period and CPU."""
     found: dict[int, CpuNoise] = {}
     for line in _OSNOISE_LINE.finditer(text):
         cpu = int(line["cpu"])
@@ -86,20 +86,20 @@ def parse_osnoise(text: str) -> tuple[CpuNoise, ...]:
 
 
 def parse_hwlat(text: str, watched_s: Mapping[int, float]) -> tuple[CpuNoise, ...]:
-    """Add up the lines that ``hwlat`` writes, one for each window in which it found a gap, by CPU.
+    """Add up by CPU the lines of ``hwlat``, which writes one for each window with a gap.
 
-    A line has the longest gap and the number of gaps, so the sum of time is a lower bound.
+    A line has the longest gap and the number of gaps, so the sum of times is a lower bound.
 
     Args:
         text: The lines.
-        watched_s: How long each CPU was watched.
+        watched_s: The seconds for which each CPU was watched.
     """
     found = {cpu: CpuNoise(cpu=cpu, watched_s=seconds) for cpu, seconds in watched_s.items()}
     for line in _HWLAT_LINE.finditer(text):
         cpu = int(line["cpu"])
         had = found.get(cpu, CpuNoise(cpu=cpu))
         longest = max(int(line["inner"]), int(line["outer"])) * 1e-6
-        # Kernels before 5.9 have no count; there is one gap at least.
+        # Kernels before 5.9 report no count; there is at least one gap.
         gaps = max(1, int(line["count"] or 1))
         taken_s = longest + (gaps - 1) * min(longest, THRESHOLD_US * 1e-6)
         found[cpu] = CpuNoise(
@@ -115,19 +115,19 @@ def parse_hwlat(text: str, watched_s: Mapping[int, float]) -> tuple[CpuNoise, ..
 
 
 async def measure_noise(host: Host, ledger: Ledger, cpus: Sequence[int], seconds: float) -> Noise:
-    """Measure for some seconds each what firmware, and then everything else, takes from CPUs.
+    """Measure the time that firmware takes from CPUs, and then the time that other work takes.
 
-    The tracers have settings that all their users share; they are recorded in the ledger, and
+    The tracers' settings are shared by all their users; they are recorded in the ledger, and
     restored.
 
     Args:
         host: The host.
-        ledger: Records what is made and changed there.
+        ledger: Records everything that is created and changed there.
         cpus: The CPUs.
-        seconds: How long each of the two measurements takes.
+        seconds: The duration of each of the two measurements.
 
     Raises:
-        NoTracing: The host cannot measure it, or somebody else uses a tracer there.
+        NoTracing: The host cannot measure noise, or another process uses a tracer there.
     """
     async with tracing_root(host, ledger) as root:
         available = set((await host.read(root / "available_tracers")).decode().split())
@@ -147,7 +147,7 @@ async def measure_noise(host: Host, ledger: Ledger, cpus: Sequence[int], seconds
 
 
 async def _require_unused(host: Host, root: Path) -> None:
-    """Raise NoTracing if anybody uses a tracer: it would be disturbed, and would be measured."""
+    """Raise NoTracing if a tracer is in use: it would be disturbed, and would be measured."""
     used = await host.first_lines([f"{root}/current_tracer", f"{root}/instances/*/current_tracer"])
     for path, tracer in sorted(used.items()):
         if tracer not in ("", "nop"):
@@ -169,7 +169,7 @@ class NoiseMeasurement:
     seconds: float
 
     async def can_disable_irqs(self) -> bool:
-        """Return whether this kernel's ``osnoise`` can look with interrupts off."""
+        """Return whether this kernel's ``osnoise`` can measure with interrupts off."""
         options = self.root / OSNOISE / "options"
         if not await self.host.exists(options):
             return False
@@ -177,7 +177,7 @@ class NoiseMeasurement:
         return any(choice in words for choice in _IRQS_OFF)
 
     async def osnoise(self, *, irqs_off: bool = False) -> tuple[CpuNoise, ...]:
-        """Let ``osnoise`` look at the CPUs."""
+        """Measure the CPUs with ``osnoise``."""
         folder = self.root / OSNOISE
         settings = [
             (FileSetting(self.host, self.root / "tracing_thresh"), str(THRESHOLD_US)),
@@ -195,7 +195,7 @@ class NoiseMeasurement:
         return self._complete(parse_osnoise(text))
 
     async def hwlat(self) -> tuple[CpuNoise, ...]:
-        """Let ``hwlat`` look at the CPUs: all at once, or in turns before Linux 5.14."""
+        """Measure the CPUs with ``hwlat``: all at once, or in turns before Linux 5.14."""
         folder = self.root / "hwlat_detector"
         settings: list[tuple[FileSetting, str]] = [
             (FileSetting(self.host, self.root / "tracing_thresh"), str(THRESHOLD_US)),
@@ -210,7 +210,7 @@ class NoiseMeasurement:
         else:
             share /= len(self.cpus)
         text, seconds = await self._traced(HWLAT, settings)
-        # The tracer does not report how long it looked.
+        # The tracer does not report how long it measured.
         return parse_hwlat(text, dict.fromkeys(self.cpus, seconds * share))
 
     def _complete(self, found: tuple[CpuNoise, ...]) -> tuple[CpuNoise, ...]:
@@ -223,7 +223,7 @@ class NoiseMeasurement:
     async def _traced(
         self, tracer: str, settings: Sequence[tuple[FileSetting, str]]
     ) -> tuple[str, float]:
-        """Run a tracer in an instance of its own; return what it wrote, and for how long it ran."""
+        """Run a tracer in its own instance; return its output, and the seconds for which it ran."""
         try:
             async with AsyncExitStack() as held:
                 for setting, value in settings:

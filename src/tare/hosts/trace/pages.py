@@ -1,4 +1,4 @@
-"""Read the pages of the kernel's trace buffer, as ``trace_pipe_raw`` gives them.
+"""Parse the pages of the kernel's trace buffer, from ``trace_pipe_raw``.
 
 A page starts with a time and the length of the rest; then follow the events,
 each with a word of 5 bits (its type or length) and 27 bits (nanoseconds since the one before).
@@ -32,7 +32,7 @@ _NAME = re.compile(r"(\w+)\s*(?:\[[^\]]*\])?\s*$")
 
 @dataclass(frozen=True)
 class Field:
-    """The position of a number or a name in an event, in bytes from its start."""
+    """The position of a number or a text in an event, in bytes from the event's start."""
 
     offset: int
     size: int
@@ -57,12 +57,12 @@ class Field:
 
 @dataclass(frozen=True)
 class Format:
-    """One event's layout.
+    """The layout of one event.
 
     Args:
-        name: Its name.
-        id: The number at the start of its records.
-        fields: Its fields by name.
+        name: The event's name.
+        id: The number at the start of the event's records.
+        fields: The event's fields by name.
     """
 
     name: str
@@ -71,10 +71,10 @@ class Format:
 
 
 def parse_format(text: str) -> Format:
-    """Read an event's ``format`` file.
+    """Parse an event's ``format`` file.
 
     Raises:
-        ValueError: It is not one.
+        ValueError: The text is not such a file.
     """
     name = re.search(r"^name: (\S+)", text, re.MULTILINE)
     number = re.search(r"^ID: (\d+)", text, re.MULTILINE)
@@ -107,14 +107,14 @@ def parse_data_offset(header_page: str) -> int:
 
 
 def page_events(page: bytes, data_offset: int = 16) -> Iterator[tuple[int, int, int]]:
-    """Walk over the events of one page.
+    """Iterate over the events of one page.
 
     Args:
-        page: As one read of ``trace_pipe_raw`` returned it.
-        data_offset: Where the events begin.
+        page: The result of one read of ``trace_pipe_raw``.
+        data_offset: The offset of the first event.
 
     Yields:
-        Time in nanoseconds, where the event begins in ``page``, and its length in bytes.
+        Time in nanoseconds, the event's offset in ``page``, and its length in bytes.
     """
     if len(page) < data_offset:
         return
@@ -175,7 +175,7 @@ async def remote_pages(host: Host, path: Path) -> Sequence[bytes]:
     """Return the pages of a buffer on another host, and remove them from it.
 
     Raises:
-        OSError: The host has no tool to read it.
+        OSError: The host has no tool to read the buffer.
     """
     # At the end, the kernel returns EAGAIN, which dd reports as an error: the bytes before it
     # count.

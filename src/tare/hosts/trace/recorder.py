@@ -55,10 +55,10 @@ def as_columns(rows: Sequence[Row]) -> dict[str, npt.NDArray[Any]]:
 __all__ = ["HostRecorder", "NoTracing", "Recording", "host_recorder"]
 
 BUFFER_KIB = 8192
-"""Per CPU in use. A busy CPU at 1000 Hz writes about 150 KiB/s."""
+"""The buffer size per used CPU. A busy CPU at 1000 Hz writes about 150 KiB/s."""
 WAKES_KIB = 256
 MOST_WOKEN = 60
-"""The kernel refuses filters of more than some hundred terms."""
+"""The limit of threads in a filter; the kernel refuses filters of more than some hundred terms."""
 LOOK_EVERY_S = 5.0
 """Interval at which a long recording checks whether the buffer is half full."""
 _SLEEPS, _STOPPED = 0xFF, 0x04 | 0x08
@@ -83,8 +83,8 @@ class Recording:
 
     Args:
         cpus: The CPUs that were traced.
-        began_ns: Its start (the host's CLOCK_MONOTONIC_RAW).
-        ended_ns: Its end.
+        began_ns: The start of the recording (the host's CLOCK_MONOTONIC_RAW).
+        ended_ns: The end of the recording, by the same clock.
         columns: The series as :mod:`tare.events.host_schedule` describes it.
         comms: Names of the threads that ran, by id.
         irqs: Names of the devices' interrupts, by number.
@@ -102,7 +102,7 @@ class Recording:
 
 @dataclass
 class _Taken:
-    """Rows and names, gathered from pages."""
+    """Rows and names, collected from pages."""
 
     rows: list[Row] = field(default_factory=list)
     comms: dict[int, str] = field(default_factory=dict)
@@ -120,19 +120,19 @@ async def host_recorder(
 
     Args:
         host: The host.
-        ledger: Records what is made there.
+        ledger: Records everything that is created there.
         looks: Whether to empty the buffer during the recording; otherwise events that find it full
             are lost.
 
     Raises:
-        NoTracing: The host cannot be traced; the text says why.
+        NoTracing: The host cannot be traced; the text states the reason.
     """
     async with traced(host, ledger) as instance, traced(host, ledger) as wakes:
         yield HostRecorder(host, instance, wakes, looks=looks)
 
 
 class HostRecorder:
-    """A recorder of scheduling and interrupts of chosen CPUs; made by :func:`host_recorder`.
+    """A recorder of scheduling and interrupts on chosen CPUs; created by :func:`host_recorder`.
 
     A thread may be woken from any CPU, and a quota's timer may be on any. A second instance
     therefore records the wake-ups of a few threads and these timers on all CPUs.
@@ -161,7 +161,7 @@ class HostRecorder:
             threads: The subject's threads, whose wake-ups are recorded on all CPUs.
 
         Raises:
-            NoTracing: The kernel refuses; the changes so far were undone.
+            NoTracing: The kernel refuses; the changes made so far have been undone.
         """
         try:
             if not self._takers:
@@ -182,7 +182,7 @@ class HostRecorder:
             self._drain.start(LOOK_EVERY_S)
 
     async def end(self) -> Recording:
-        """Stop recording, and return what was recorded."""
+        """Stop recording, and return the recording."""
         await self._stop()
         ended_ns = self._now_ns()
         await self._read_all()
@@ -203,7 +203,7 @@ class HostRecorder:
         )
 
     async def abandon(self) -> None:
-        """Stop recording, and forget what was recorded."""
+        """Stop recording, and discard the recorded events."""
         with contextlib.suppress(OSError):
             await self._stop()
         self._taken = _Taken()
@@ -246,7 +246,7 @@ class HostRecorder:
         self._enabled = tuple(enabled)
 
     async def _filters_quota(self) -> bool:
-        """Return whether this timer can be recorded without all the others, which are too many."""
+        """Return whether this timer can be recorded without all others, which are too many."""
         try:
             path = self._wakes / "events" / _QUOTA / "filter"
             await self._host.write(path, _QUOTA_FILTER.encode())
@@ -322,7 +322,7 @@ class HostRecorder:
                     take(page, start, time_ns, cpu, self._taken)
 
     def _now_ns(self) -> int:
-        """Return the host's clock; 0 on another host, whose events have its time."""
+        """Return the host's clock; 0 on another host, because its events contain its time."""
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW) if self._host.local else 0
 
 

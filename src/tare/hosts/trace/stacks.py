@@ -1,4 +1,4 @@
-"""Kernel stacks of what runs on some CPUs, with interrupts and softirqs by name.
+"""Kernel stacks of the threads on some CPUs, with interrupts and softirqs by name.
 
 An instance of the kernel's tracer, with its option ``stacktrace``, writes a stack after each event.
 An event inside an interrupt shows what was interrupted: this is how ``rtla timerlat`` finds what
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 EVENTS: Mapping[str, str] = {
-    # The stack of the thread that leaves the CPU.
+    # The stack is that of the thread that leaves the CPU.
     "sched/sched_switch": "prev_pid != 0",
-    # In all others, of what was interrupted; an idle CPU holds nobody up.
+    # In all other events, the stack is that of the interrupted thread; an idle CPU delays no
+    # thread.
     "irq_vectors/local_timer_entry": "common_pid != 0",
     "irq_vectors/reschedule_entry": "common_pid != 0",
     "irq_vectors/call_function_entry": "common_pid != 0",
@@ -43,13 +44,13 @@ EVENTS: Mapping[str, str] = {
 """The recorded events with their filters; a kernel may lack some."""
 NEEDED = "sched/sched_switch"
 BUFFER_KIB = 4096
-"""Per watched CPU: some 30,000 stacks."""
+"""The buffer size per watched CPU: some 30,000 stacks."""
 LOOK_EVERY_S = 5.0
 MOST_STACKS = 500_000
 MOST_FRAMES = 16
 _READ_S = 120.0
 _MARKS, _TIMES = 200, 10
-"""So few marks take less than a time slice, so that some of the repetitions are undisturbed."""
+"""So few marks take less than a time slice, so some of the repetitions are undisturbed."""
 _MARK = (
     f"for i in {' '.join(map(str, range(_TIMES)))}; do "
     f'dd if=/dev/zero of="$1" bs=1 count={_MARKS}; done'
@@ -93,9 +94,9 @@ class Stacks:
     """Recorded stacks, with each distinct sight once.
 
     Args:
-        rows: Time, CPU, thread, and the place of the sight.
+        rows: Time, CPU, thread, and the index of the sight.
         sights: The distinct sights.
-        lost: Events that found no room.
+        lost: The number of events that found no room.
     """
 
     rows: list[tuple[int, int, int, int]] = field(default_factory=list)
@@ -103,7 +104,7 @@ class Stacks:
     lost: int = 0
 
     def take(self, text: str) -> None:
-        """Add what the kernel wrote."""
+        """Add the stacks in the kernel's text."""
         found, lost = parse_stacks(text)
         self.lost += lost + max(0, len(self.rows) + len(found) - MOST_STACKS)
         for each in found[: MOST_STACKS - len(self.rows)]:
@@ -145,12 +146,12 @@ class Stacks:
 
 
 def parse_stacks(text: str) -> tuple[list[Stack], int]:
-    """Read the text of ``trace`` or ``trace_pipe``: events, each followed by its stack.
+    """Parse the text of ``trace`` or ``trace_pipe``: events, each followed by its stack.
 
     Lines of another form are left out, such as comments and a torn end.
 
     Returns:
-        The stacks, and how many events the kernel had no room for.
+        The stacks, and the number of events for which the kernel had no room.
     """
     found: list[Stack] = []
     events: dict[str, re.Match[str]] = {}
@@ -163,7 +164,7 @@ def parse_stacks(text: str) -> tuple[list[Stack], int]:
         frames.clear()
 
     for line in text.splitlines():
-        # Most lines are such, so that a regular expression would be slow.
+        # Most lines are frames, for which a regular expression would be slow.
         if line.startswith(_FRAME):
             frames.append(line[len(_FRAME) :][:_LONGEST_NAME])
             continue
@@ -181,7 +182,7 @@ def parse_stacks(text: str) -> tuple[list[Stack], int]:
 
 
 def _stack(head: re.Match[str], event: re.Match[str] | None, frames: Sequence[str]) -> Stack:
-    # An event without room in the buffer leaves its stack behind another one's.
+    # If the buffer had no room for an event, its stack follows another event.
     mine = event is not None and event["thread"] == head["thread"]
     own = [frame for frame in frames if not _OF_TRACER.match(frame)]
     sight = Sight(
@@ -210,12 +211,12 @@ async def stack_recorder(
 
     Args:
         host: The host.
-        ledger: Records what is made there.
+        ledger: Records everything that is created there.
         looks: Whether to empty the buffer during the recording; otherwise events that find it full
             are lost.
 
     Raises:
-        NoTracing: The host cannot record stacks; the text says why.
+        NoTracing: The host cannot record stacks; the text states the reason.
     """
     async with traced(host, ledger) as instance:
         if not await host.exists(instance / "options" / "stacktrace"):
@@ -227,7 +228,7 @@ async def stack_recorder(
 
 
 class StackRecorder:
-    """A recorder of kernel stacks on chosen CPUs; made by :func:`stack_recorder`."""
+    """A recorder of kernel stacks on chosen CPUs; created by :func:`stack_recorder`."""
 
     def __init__(self, host: Host, instance: Path, events: tuple[str, ...], *, looks: bool) -> None:
         self._host = host
@@ -239,9 +240,9 @@ class StackRecorder:
         self._drain = Drain(self._empty_full)
 
     async def cost_s(self) -> float | None:
-        """Return what one stack costs: marks in the trace, with and without a stack, in pairs.
+        """Return the seconds that one stack costs, from marks with and without a stack.
 
-        None if the host cannot measure it.
+        The result is None if the host cannot measure it.
         """
         trigger = self._instance / "events/ftrace/print/trigger"
         marking = ["sh", "-c", _MARK, "sh", str(self._instance / "trace_marker")]
@@ -286,7 +287,7 @@ class StackRecorder:
             self._drain.start(LOOK_EVERY_S)
 
     async def stop(self) -> None:
-        """Stop recording; :meth:`end` returns what was recorded."""
+        """Stop recording; :meth:`end` returns the recorded stacks."""
         try:
             await self._write("tracing_on", "0")
         finally:
@@ -294,7 +295,7 @@ class StackRecorder:
         await self._write("events/enable", "0")
 
     async def end(self) -> Stacks:
-        """Stop recording if it was not stopped, and return what was recorded."""
+        """Stop recording if it was not stopped, and return the recorded stacks."""
         await self.stop()
         for cpu in self._cpus:
             await self._read(cpu)
@@ -303,7 +304,7 @@ class StackRecorder:
         return self._taken
 
     async def abandon(self) -> None:
-        """Stop recording, and forget what was recorded."""
+        """Stop recording, and discard the recorded stacks."""
         with contextlib.suppress(OSError):
             await self.stop()
 

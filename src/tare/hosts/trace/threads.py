@@ -15,7 +15,7 @@ _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class QuotaStops:
-    """How often, and for how many seconds in total, a CPU quota has stopped a control group."""
+    """How often a CPU quota has stopped a control group, and for how many seconds in total."""
 
     times: int
     seconds: float
@@ -81,7 +81,7 @@ async def run_delay(host: Host, threads: Sequence[int]) -> tuple[float, float]:
 
 
 async def realtime_limited(host: Host, thread: int) -> bool:
-    """Return whether the kernel's limit on real-time threads can hold this one back.
+    """Return whether the kernel's limit on real-time threads can stop this thread.
 
     Source: the policy is field 41 of ``/proc/PID/stat`` (proc(5)), 1 and 2 being SCHED_FIFO and
     SCHED_RR; the limit, the kernel's Documentation/scheduler/sched-rt-group.rst.
@@ -102,9 +102,9 @@ async def quota_files(host: Host, thread: int, cpu_mount: Path | None) -> tuple[
     """Return the ``cpu.stat`` of a thread's control group and of all groups above it.
 
     Args:
-        host: Where the thread runs.
-        thread: Its id.
-        cpu_mount: Where the hierarchy with the ``cpu`` controller is mounted.
+        host: The host on which the thread runs.
+        thread: The thread's id.
+        cpu_mount: The mount point of the hierarchy with the ``cpu`` controller; None: no result.
     """
     if cpu_mount is None:
         return ()
@@ -137,8 +137,8 @@ async def quota_of(host: Host, files: Sequence[Path]) -> CpuQuota | None:
     """Return the quota of the nearest control group that has one.
 
     Args:
-        host: Where the groups are.
-        files: Their ``cpu.stat`` from the nearest on, as :func:`quota_files` returns them.
+        host: The host that has the groups.
+        files: Their ``cpu.stat``, the nearest first, as :func:`quota_files` returns them.
     """
     for path in files:
         try:
@@ -157,7 +157,7 @@ async def quota_of(host: Host, files: Sequence[Path]) -> CpuQuota | None:
 
 
 async def throttled(host: Host, files: Sequence[Path]) -> QuotaStops:
-    """Return the stops by quotas so far, in the group where they took most time.
+    """Return the stops by quotas so far, in the group in which they took most time.
 
     Source: ``nr_throttled`` and ``throttled_time`` (ns, version 1) or ``throttled_usec``
     (version 2), the kernel's Documentation/scheduler/sched-bwc.rst.

@@ -22,19 +22,19 @@ from tare.hosts.ledger.undoing import PREFIX, NotOwn, Undo
 INSTANCES = "instances"
 EVENTS = "synthetic_events"
 _EVENT_PREFIX = "tare_"
-"""Names of events have no hyphens."""
+"""The prefix of events' names, which cannot contain hyphens."""
 ALL_THREADS = b"pid:[4026531836]"
 """The kernel's initial PID namespace (include/linux/proc_ns.h, ``PROC_PID_INIT_INO``)."""
 _DONE_S = 30.0
 
 
 class NoTracing(Exception):
-    """The host's scheduler cannot be traced; the text says why."""
+    """The host's scheduler cannot be traced; the text states the reason."""
 
 
 @asynccontextmanager
 async def traced(host: Host, ledger: Ledger) -> AsyncIterator[Path]:
-    """Make a private instance of the kernel's tracer, and remove it at the end.
+    """Create a private instance of the kernel's tracer, and remove it at the end.
 
     Args:
         host: The host to trace.
@@ -70,7 +70,7 @@ async def tracing_root(host: Host, ledger: Ledger) -> AsyncIterator[Path]:
 
 @asynccontextmanager
 async def instance_in(host: Host, ledger: Ledger, root: Path) -> AsyncIterator[Path]:
-    """Make a private instance in the folder of the tracing files, and remove it at the end.
+    """Create a private instance in the folder of the tracing files, and remove it at the end.
 
     Raises:
         NoTracing: The kernel refuses.
@@ -94,8 +94,8 @@ async def synthetic_event(
 ) -> AsyncIterator[str]:
     """Define an event that other events' triggers can raise, and remove it at the end.
 
-    All instances share such events, so it has a name of its own. It can be removed only when no
-    trigger refers to it: define it before, and remove it after, the instance that uses it.
+    All instances share such events, so it has a unique name. It can be removed only when no trigger
+    refers to it: define it before, and remove it after, the instance that uses it.
     Source: the kernel's Documentation/trace/histogram.rst, section 2.2.
 
     Args:
@@ -105,7 +105,7 @@ async def synthetic_event(
         fields: Types and names, separated by semicolons.
 
     Yields:
-        Its name.
+        The event's name.
 
     Raises:
         NoTracing: The kernel has no such events, or refuses this one.
@@ -139,7 +139,7 @@ async def kernel_files(
     """Yield the folder of a kernel's file system; mount it privately if it is not mounted.
 
     Raises:
-        NoTracing: The kernel lacks it, or it cannot be mounted.
+        NoTracing: The kernel lacks the file system, or it cannot be mounted.
     """
     mounted = mounted_at((await host.read("/proc/self/mounts")).decode(), kind)
     if mounted is not None:
@@ -187,7 +187,7 @@ async def _is_mount(host: Host, folder: Path) -> bool:
 
 
 def mounted_at(mounts: str, wanted: str) -> Path | None:
-    """Return where a file system is mounted for writing, according to ``/proc/self/mounts``."""
+    """Return the folder where a file system is mounted for writing, by ``/proc/self/mounts``."""
     for line in mounts.splitlines():
         _, where, kind, options, *_ = line.split(" ")
         if kind == wanted and "rw" in options.split(",") and PREFIX not in where:
@@ -210,7 +210,7 @@ async def remove_instance(host: Host, instance: Path) -> bool:
         Whether it existed.
 
     Raises:
-        MachineFault: It still exists.
+        MachineFault: The instance still exists.
     """
     if not await host.exists(instance):
         return False
