@@ -1,4 +1,4 @@
-"""What the counters of a machine and of its host say over a cell: rates, on one time axis."""
+"""The rates of a machine's and its host's counters over a cell, on one time axis."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tare.events.results import CellResult, SeriesEntry
 SERIES = "counters"
 LEAST_SAMPLES = 4
 SECTOR = 512
-"""Bytes; ``/proc/diskstats`` counts in these whatever the disk's own (iostats.rst)."""
+"""Bytes of a sector in ``/proc/diskstats``, whatever the disk's own sector size (iostats.rst)."""
 
 CPU = ("user", "system", "iowait", "steal")
 QUANTITIES: Mapping[str, str] = {
@@ -52,23 +52,24 @@ QUANTITIES: Mapping[str, str] = {
 }
 """Each quantity's unit: shares of all CPUs' time, of one disk's time, bytes, requests, packets.
 
-``disk-queue`` is how many requests are under way on average (weighted time in iostats.rst). A size
-is that of one packet as the network's device counts it; where segments are put together, of
-those."""
+``disk-queue`` is the mean number of requests under way (weighted time in iostats.rst). A size is
+that of one packet as the network's device counts it. If the device combines segments, it is that of
+the combined packet."""
 SIZES = {f"net-size-{way}": (f"net-{way}", f"net-packets-{way}") for way in ("received", "sent")}
-"""Each size by the quantities that it is the quotient of: 0 where no packet passed."""
+"""For each size, the two quantities whose quotient it is; 0 if no packet passed."""
 COUNTS = frozenset({"disk-queue"})
 """Counters whose unit is 1 and that are not shares."""
 
 Column = NDArray[np.float64]
 _OTHER_END = re.compile(r"net\.(lo|tare-[0-9a-f]{6}(?:[pocd]|\d+[olv]))\.")
-"""The loopback, and of Tare's networks the ends of a peer and an origin with the bridge and the
-cable between, and what is below a macvtap: what passes them passed a machine's too."""
+"""Interfaces that are not counted, because their packets also pass a machine's interface. They are
+the loopback, the device below a macvtap, and in Tare's networks the ends of a peer and an origin
+with the bridge and the cable between them."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a cell in which something of its own happened; seconds since its start."""
+    """A named part of a cell, in seconds since the cell's start."""
 
     name: str
     begin_s: float
@@ -80,12 +81,12 @@ class CounterTrack:
     """One computer's counters over one cell.
 
     Args:
-        role: A machine's, ``host`` for the arm's own host, ``host-NAME`` for another one.
-        time_s: The ends of the intervals, seconds since the cell's common start; since the first
-            sample where that start was not recorded.
-        values: By quantity of :data:`QUANTITIES`, one value an interval; a quantity whose counters
-            this computer lacks is missing. A host whose machines have CPUs for themselves also
-            has ``bound-STATE`` of these, and ``others-STATE``.
+        role: A machine's role, ``host`` for the arm's own host, ``host-NAME`` for another one.
+        time_s: The ends of the intervals, in seconds since the cell's common start, or since the
+            first sample if that start was not recorded.
+        values: One value per interval, by quantity of :data:`QUANTITIES`. A quantity whose counters
+            this computer lacks is missing. If machines have a host's CPUs for themselves, the host
+            also has ``bound-STATE`` for these CPUs and ``others-STATE`` for the others.
         cores: Its single CPUs, as far as their counters were recorded.
     """
 
@@ -95,7 +96,7 @@ class CounterTrack:
     cores: tuple[Core, ...] = ()
 
     def mean(self, quantity: str) -> float | None:
-        """Return a quantity's mean over the cell; None where it is missing."""
+        """Return a quantity's mean over the cell; None if it is missing."""
         if quantity in SIZES:
             volume, packets = map(self.mean, SIZES[quantity])
             return volume / packets if volume is not None and packets else None
@@ -105,10 +106,10 @@ class CounterTrack:
 
 @dataclass(frozen=True)
 class Monitor:
-    """A cell with its tracks, the machines' and the hosts', those that were recorded.
+    """A cell with the recorded tracks of its machines and hosts.
 
-    ``bound`` has, by the role of each host, the CPUs that machines were bound to there; ``own``
-    those of each role whose counters are its host's, and so include other CPUs.
+    ``bound`` has the CPUs that machines were bound to, by the role of each host. ``own`` has the
+    CPUs of each role whose counters are those of its host, and so include other CPUs.
     """
 
     cell: str
@@ -126,12 +127,12 @@ class Monitor:
 
     @property
     def length_s(self) -> float:
-        """How long it was watched."""
+        """The length of the recorded time, in seconds."""
         return max(track.time_s[-1] for track in self.tracks)
 
     @property
     def hosts(self) -> tuple[CounterTrack, ...]:
-        """The tracks of hosts, that of the arm's own first."""
+        """The tracks of hosts, the arm's own host first."""
         found = [track for track in self.tracks if is_host(track.role)]
         return tuple(sorted(found, key=lambda track: track.role))
 
@@ -175,7 +176,7 @@ def monitors(runs: Iterable[RunData]) -> tuple[Monitor, ...]:
 
 
 def _placed(run: RunData) -> dict[tuple[int, str, str], list[Mapping[str, Any]]]:
-    """Return how the machines of each batch were placed, by block, arm and scenario."""
+    """Return the placements of each batch's machines, by block, arm and scenario."""
     found: dict[tuple[int, str, str], list[Mapping[str, Any]]] = {}
     for machine in run.machines:
         key = (machine.block, machine.arm, machine.scenario)
@@ -216,7 +217,7 @@ def _monitor(
 
 
 def _grouped(track: CounterTrack, bound: frozenset[int]) -> CounterTrack:
-    """Return a host's track with the CPUs that machines are bound to apart from the others."""
+    """Return a host's track with separate shares for CPUs that machines are bound to and others."""
     mine, others = split_by_binding(track.cores, bound)
     if not is_host(track.role) or not mine or not others:
         return track
@@ -229,7 +230,7 @@ def _grouped(track: CounterTrack, bound: frozenset[int]) -> CounterTrack:
 
 
 def phases_of(facts: CellFacts) -> tuple[Phase, ...]:
-    """Return the phases that a cell's facts list; none where they list none."""
+    """Return the phases that a cell's facts list; empty if they list none."""
     return tuple(
         Phase(each["name"], float(each["begin_s"]), float(each["end_s"]))
         for each in facts.get("phases", ())
@@ -237,7 +238,7 @@ def phases_of(facts: CellFacts) -> tuple[Phase, ...]:
 
 
 def missing_host(cell: CellResult) -> str:
-    """Return why a cell lacks its host's counters; empty where it has them or none were due."""
+    """Return why a cell lacks its host's counters; empty if it has them, or none were due."""
     return cell.facts.get("host_counters", {}).get("reason") or ""
 
 
@@ -257,9 +258,9 @@ def track_of(
     """Return the rates between samples of counters; None with too few samples.
 
     Args:
-        role: Whose counters.
+        role: The role of the counted machine or host.
         columns: ``time_ns`` and counters as the agent names them, one value a sample.
-        origin_ns: When on that clock the cell began; what ended before it is left out.
+        origin_ns: The cell's begin on that clock; intervals that ended before it are left out.
     """
     time = columns.get("time_ns")
     if time is None or len(time) < LEAST_SAMPLES:

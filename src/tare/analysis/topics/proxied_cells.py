@@ -1,4 +1,4 @@
-"""Cells of a load balancer, and what each is against the baseline's of the same block."""
+"""Cells of a load balancer, and their values relative to the baseline's in the same block."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LINE = re.compile(r"^(\w+):\s*(\d{1,9})\s*$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Against:
-    """A value against the baseline's of the same block.
+    """A value relative to the baseline's in the same block.
 
     Args:
         ratio: Geometric mean of the ratios over blocks; None: no block has both.
@@ -40,11 +40,11 @@ NOTHING = Against()
 
 @dataclass(frozen=True)
 class Proxys:
-    """What HAProxy says of itself over its socket, while it is full.
+    """HAProxy's own report through its socket, at full load.
 
     Args:
-        idle: Share of the last second for which the thread that answers waited, mean over cells.
-        threads: How many threads it runs, of the first cell.
+        idle: Share of the last second in which the answering thread waited, mean over cells.
+        threads: The number of its threads, from the first cell.
     """
 
     idle: float
@@ -76,18 +76,18 @@ class ProxiedCell:
 
     @property
     def requests(self) -> float:
-        """Requests per second, or how many at least."""
+        """Requests per second, or a lower bound of them."""
         return self.values.get("requests", self.values.get(f"requests{LEAST}", 0.0))
 
     @property
     def offered(self) -> float | None:
-        """The rate that all arms are offered; None: none, or it was not recorded."""
+        """The requests per second that all arms are offered; None: none, or not recorded."""
         rate = self._offered.get("per_s")
         return float(rate) if isinstance(rate, int | float) else None
 
     @property
     def overloaded(self) -> bool:
-        """Whether that is more than this one carries."""
+        """Whether the offered rate is more than this arm carries."""
         return bool(self._offered.get("overloaded"))
 
     def cost(self) -> float | None:
@@ -95,7 +95,7 @@ class ProxiedCell:
         return self.values.get(COST)
 
     def latency(self) -> float | None:
-        """Return the median seconds at the offered rate, where that does not overload it."""
+        """Return the median time at the offered rate, in seconds; None if that overloads it."""
         return None if self.overloaded else self.values.get(OFFERED)
 
     @property
@@ -105,9 +105,9 @@ class ProxiedCell:
 
 
 def named(runs: Iterable[RunData]) -> dict[tuple[str, str], str]:
-    """Return by run and cell the workload of each proxied cell that counts.
+    """Return the name of the workload of each proxied cell that counts, by run and cell.
 
-    A workload whose cells differ by more than the size of objects is one for each difference.
+    If a workload's cells differ in more than the size of objects, the name has the differences.
     """
     cells = [
         cell for run in runs for cell in run.cells if cell.status == "ok" and "proxy" in cell.facts
@@ -146,7 +146,7 @@ def geometric(values: Sequence[float]) -> float:
 
 
 def mean(values: Iterable[Any]) -> float | None:
-    """Return the mean of those that are numbers; None: none is."""
+    """Return the mean of the values that are numbers; None if there are none."""
     known = [float(value) for value in values if isinstance(value, int | float)]
     return statistics.fmean(known) if known else None
 
@@ -157,12 +157,12 @@ def compare_within_blocks(
     value: Callable[[ProxiedCell], float | None],
     confidence: float,
 ) -> Against:
-    """Return what a value is against that of others of the same block.
+    """Return a value relative to that of other cells in the same block.
 
     Args:
         cells: An arm's cells.
         others: The baseline's.
-        value: Returns a cell's value; None or 0: it has none that may be compared.
+        value: Returns a cell's value; None or 0: the cell is left out.
         confidence: Nominal coverage of the interval.
     """
     own, base = _block_logs(cells, value), _block_logs(others, value)

@@ -1,7 +1,8 @@
-"""Losses of a proxy's capacity, where cells that client or origin limited are bounds.
+"""Losses of a proxy's capacity; cells that client or origin limited are used as bounds.
 
 A limited cell carried at least what was measured. Dropping it would keep the slow cells of the
-baseline and the slow cells of the arm, and so bias the loss. Its block stays in, with one end open.
+baseline and the slow cells of the arm, and so bias the loss. So its block remains, with one open
+end.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ Ends = tuple[float, float]
 
 @dataclass(frozen=True)
 class Loss:
-    """The share of the baseline's requests that is lost.
+    """The share of the baseline's requests that an arm loses.
 
     Args:
         verdict: The verdict on the arm against the baseline.
         estimate: The loss; None: limited cells leave it open.
-        interval: The interval by itself; None: an end is open, or there are too few blocks.
+        interval: Its own interval; None: an end is open, or there are too few blocks.
         least: The least loss, by an interval that holds for all losses of the arm; None: open.
         most: The greatest loss by the same interval; None: open.
         blocks: Blocks in the interval.
@@ -66,7 +67,7 @@ class _Size:
         blocks: The blocks that both have.
         lows: The least log-ratio of each block.
         highs: The greatest one; more than the least one if a cell was limited.
-        measured: The log-ratio of what was measured.
+        measured: The log-ratio of the measured values in each block.
         doubt: Slow boots of the arm in words; empty: none.
     """
 
@@ -98,9 +99,9 @@ def capacity_losses(
     """Return the losses of an arm at all sizes of objects, which are one family.
 
     Without limited cells a loss is the geometric mean, with Student's t. With them it is the
-    median, with the ends of order statistics: these need to know of a limited block only that it
-    is beyond. As for other effects, intervals are wider if blocks are correlated or may be, and
-    slow boots of the arm prevent *equivalent*.
+    median, with an interval of order statistics. These need to know of a limited block only that
+    its ratio is beyond the measured one. As for other effects, intervals are wider if blocks are
+    correlated or may be, and slow boots of the arm prevent *equivalent*.
 
     Args:
         sizes: The arm's cells and the baseline's, at each size.
@@ -109,7 +110,7 @@ def capacity_losses(
         seed: Text that the shuffles of blocks depend on.
 
     Returns:
-        One for each size; None: no block has both.
+        One loss for each size; None if no block has both.
     """
     found = [_size(*both, confidence) for both in sizes]
     orders = _orders(found, confidence, seed)
@@ -197,7 +198,7 @@ def _loss(
 
 
 def _stretched(ends: Ends | None, centre: Ends, factor: float) -> Ends | None:
-    """Return ends that are so much farther from the centre; open ends stay open."""
+    """Return ends that are ``factor`` times as far from the centre; open ends remain open."""
     if ends is None or factor <= 1:
         return ends
     low, high = (c + factor * (end - c) for c, end in zip(centre, ends, strict=True))

@@ -1,8 +1,8 @@
-"""Find what a CPU quota took from a thread, even where others used the time meanwhile.
+"""Find the time that a CPU quota took from a thread, even if other threads used it meanwhile.
 
-A group that has used up its quota is stopped until its next period begins, and the kernel's timer
-that begins it is in the recording. So an absence is the quota's up to that timer if the thread had
-used about what the quota grants since the timer before.
+A group that has used up its quota is stopped until its next period begins. The recording contains
+the kernel's timer that begins the period. So an absence up to that timer comes from the quota if
+the thread had used about the whole quota since the timer before.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tare.events.host_schedule import HostEvent
 
 THROTTLED = Cause("host throttling")
 SLICE_NS = 5_000_000
-"""What a CPU takes from the group's quota at once (sched_cfs_bandwidth_slice_us, 5 ms)."""
+"""The time that a CPU takes from the group's quota at once (sched_cfs_bandwidth_slice_us, 5 ms)."""
 USED_SHARE = 0.8
-"""The machine's other threads use the same quota."""
+"""The least share of the quota that the thread must have used; others in the group use it too."""
 
 
 @dataclass(frozen=True)
 class Quota:
-    """What a control group may use in each period, in nanoseconds."""
+    """The time that a control group may use in each period, in nanoseconds."""
 
     quota_ns: int
     period_ns: int

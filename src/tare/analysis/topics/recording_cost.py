@@ -1,4 +1,4 @@
-"""What recording the host's side costs: a recorded arm compared with one that was not.
+"""The cost of recording the host's side: a recorded arm compared with one that was not recorded.
 
 The two arms differ only in `host-trace`, so they are compared like an A/A pair: within each block,
 and with the difference within the study's own A/A pair.
@@ -18,7 +18,7 @@ from tare.analysis.statistics.logratio import error_of_mean
 from tare.events.cell_facts import CellFacts
 
 METRICS = ("slowdown", "stolen-share")
-"""All time lost, also to what is too short to see one by one; and the time lost to gaps."""
+"""All lost time, including delays that are too short to be gaps; and the time lost to gaps."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class RecordingCost:
         recorded: The arm that was recorded.
         without: The same arm, not recorded.
         emulated: Whether both carry the mark of emulation.
-        blocks: Blocks that both have.
+        blocks: The number of blocks that both have.
         with_it: Mean over these blocks with recording, in the metric's unit.
         without_it: The same without.
         ratio: Geometric mean of the ratios within blocks, with ÷ without.
         interval: Student's t over the log-ratios of blocks; None with one block.
-        noise_floor: What the A/A pair shows for the same key, relative; None without one.
+        noise_floor: The noise floor of the A/A pair for the same key, relative; None without one.
     """
 
     key: Key
@@ -51,7 +51,7 @@ class RecordingCost:
 
 
 def recording_costs(runs: Sequence[RunData], comparison: Comparison) -> tuple[RecordingCost, ...]:
-    """Return what recording cost, for each pair of arms that shows it.
+    """Return the cost of recording, for each pair of arms that shows it.
 
     Args:
         runs: The runs.
@@ -92,7 +92,7 @@ def _recorded(facts: CellFacts) -> bool:
 
 
 def _pairs(study: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the arms that are the same but that the second is never recorded."""
+    """Yield pairs of arms that differ only in that the second one is never recorded."""
     arms: Mapping[str, Mapping[str, Any]] = study.get("arms", {})
     for other, asked in arms.items():
         if asked.get("host_trace") is not False:

@@ -1,7 +1,7 @@
-"""Response times over a cell, and what each phase of its neighbours did to them.
+"""Response times over a cell, and the effect of each phase of its neighbours on them.
 
-All times are seconds since the common start of subject and neighbours, so that a phase can be laid
-over the requests that were due in it (hwang2013, figure 9).
+All times are seconds since the common start of subject and neighbours, so that a phase can be
+compared with the requests that were due in it (hwang2013, figure 9).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tare.events.results import CellResult, SeriesEntry
 SERIES = "responses"
 QUIET = "quiet"
 SETTLE_S = 0.5
-"""After a phase its last requests are still answered; so long counts to neither."""
+"""The time after a phase that counts as neither, because its last requests are still answered."""
 _COLUMNS = ("time_ns", "completed", "failed", "mean_ns", "median_ns", "p99_ns", "max_ns")
 
 
@@ -35,13 +35,13 @@ class TimeStep:
     """The requests that were due within one interval.
 
     Args:
-        begin_s: Its beginning.
-        completed: How many were answered.
-        failed: How many came to nothing.
-        mean_s: Mean response time; of those given up, the time until then.
-        median_s: Their median.
-        p99_s: Their 99th percentile.
-        max_s: Their longest.
+        begin_s: The beginning of the interval.
+        completed: The number of requests that were answered.
+        failed: The number of requests that failed.
+        mean_s: Mean response time; a request that was given up counts with the time until then.
+        median_s: Median response time.
+        p99_s: The 99th percentile of response times.
+        max_s: The longest response time.
     """
 
     begin_s: float
@@ -59,8 +59,8 @@ class Timeline:
 
     Args:
         interval_s: The length of a step.
-        steps: In order, without those in which nothing was due.
-        phases: What the neighbours did meanwhile.
+        steps: The steps in order, without those in which nothing was due.
+        phases: The phases of the neighbours.
     """
 
     run: str
@@ -77,7 +77,7 @@ class Timeline:
 
     @property
     def length_s(self) -> float:
-        """When its last step ends."""
+        """The end of its last step, in seconds."""
         return self.steps[-1].begin_s + self.interval_s
 
     def within(self, phase: Phase) -> tuple[TimeStep, ...]:
@@ -89,7 +89,7 @@ class Timeline:
         )
 
     def quiet(self) -> tuple[TimeStep, ...]:
-        """Return the steps that touch no phase, nor the moment after one."""
+        """Return the steps outside all phases and outside the moments after them."""
         return tuple(
             step
             for step in self.steps
@@ -103,22 +103,22 @@ class Timeline:
 
 @dataclass(frozen=True)
 class PhaseEffect:
-    """What one phase did to one arm's response times.
+    """The effect of one phase on one arm's response times.
 
     Args:
-        phase: The load's name; ``quiet`` for the time between.
+        phase: The load's name; ``quiet`` for the time between phases.
         mean_s: Mean response time, geometric mean over blocks.
         mean_interval: The interval of that mean, in seconds: Student's t over blocks' logarithms;
             None with one block.
         p99_s: The highest 99th percentile of any interval, median over blocks.
-        failed_share: Share of requests that came to nothing, over all blocks.
-        slowdown: Mean over the quiet time's mean in the same cell, geometric mean over blocks.
+        failed_share: Share of requests that failed, over all blocks.
+        slowdown: Mean time over that of the quiet time in the same cell, geometric mean of blocks.
         interval: The interval of the slowdown: Student's t over blocks' logarithms; None with one
             block.
-        blocks: How many blocks.
-        p: That the slowdown is none, over all phases of the arm together (max-T); None with too
+        blocks: The number of blocks.
+        p: The p-value of the slowdown, corrected over all phases of the arm (max-T); None with too
             few blocks.
-        decided: Whether that, and the interval, tell it from none.
+        decided: Whether both ``p`` and the interval exclude that there is no effect.
     """
 
     arm: str
@@ -190,12 +190,12 @@ def _timeline(cell: CellResult, entry: SeriesEntry, emulated: frozenset[str]) ->
 def phase_effects(
     found: Sequence[Timeline], confidence: float, level: float = LEVEL
 ) -> tuple[PhaseEffect, ...]:
-    """Return what each phase did, per arm, scenario and workload, in the order they come.
+    """Return the effect of each phase by arm, scenario and workload, in the order of the cells.
 
     Args:
         found: Timelines of all blocks; those without phases are left out.
         confidence: Nominal coverage of the intervals.
-        level: How often an arm that no phase affects may be reported with an effect.
+        level: The rate at which an arm that no phase affects may be reported with an effect.
     """
     groups: dict[tuple[str, str, str, str], list[Timeline]] = {}
     for timeline in found:
@@ -213,7 +213,7 @@ def phase_effects(
 
 
 _Ratios = Mapping[tuple[str, int], float]
-"""By run and block the logarithm of a slowdown."""
+"""The logarithm of a slowdown, by run and block."""
 
 
 def _judged(
@@ -299,7 +299,7 @@ def _steps_of_phase(timeline: Timeline, name: str) -> tuple[TimeStep, ...]:
 
 
 def mean_of(steps: Sequence[TimeStep]) -> float | None:
-    """Return the mean response time over steps, each counted by its requests; None without any."""
+    """Return the mean response time over steps, weighted by their requests; None without any."""
     weights = [max(1, step.completed) for step in steps if step.mean_s > 0]
     means = [step.mean_s for step in steps if step.mean_s > 0]
     if not means:

@@ -1,4 +1,4 @@
-"""What the recorded kernel stacks show in the gaps of a cell: who held the CPU, and where.
+"""The kernel stacks recorded in the gaps of a cell: who held the CPU, and where.
 
 Stacks are recorded with the clock of the kernel that recorded them. The host's are compared with
 the gaps on the host's clock, the guest's with the same gaps on the guest's, so that the alignment
@@ -35,9 +35,9 @@ Side = Literal["host", "guest"]
 Columns = Mapping[str, NDArray[Any]]
 
 STEP_NS = 1_000
-"""The tracer's text has microseconds."""
+"""The resolution of the tracer's text, which has microseconds."""
 MOST_SHOWN = 8
-"""Functions kept of each stack."""
+"""The most functions that are kept of each stack."""
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,18 @@ class HeldGap:
 
 @dataclass(frozen=True)
 class Holder:
-    """What was seen on the CPU during gaps.
+    """An event that was seen on the CPU during gaps.
 
     Args:
-        side: Whose kernel saw it.
+        side: The side whose kernel recorded it.
         what: The event, with its interrupt or softirq by name.
         comm: The thread that ran.
         frames: The kernel functions of that thread, the innermost first; empty: it was not in the
             kernel.
         gaps: The number of gaps in which it was seen.
-        seen: How often it was seen in them.
-        longest_ns: The longest of them.
-        cause: The cause of that one.
+        seen: The number of times that it was seen in these gaps.
+        longest_ns: The longest of these gaps.
+        cause: The cause of the longest gap.
     """
 
     side: Side
@@ -83,7 +83,7 @@ class CellStacks:
     """The stacks of a cell's gaps.
 
     Args:
-        holders: What was seen, that of the longest gap first.
+        holders: The events that were seen, the one in the longest gap first.
         missing: Why a side recorded nothing, by side.
         lost: Events that found no room in the tracers' buffers.
         trace_cost: The share of the watched CPUs' time that recording took on the host; None:
@@ -100,7 +100,7 @@ def sights_of(facts: Mapping[str, Any]) -> tuple[Sight, ...]:
     """Return the distinct sights of one side's facts.
 
     Raises:
-        LookupError, TypeError, ValueError: They are not such facts.
+        LookupError, TypeError, ValueError: The facts have another form.
     """
     symbols = [str(each) for each in facts["symbols"]]
     return tuple(
@@ -116,10 +116,10 @@ def sights_of(facts: Mapping[str, Any]) -> tuple[Sight, ...]:
 def holders_in(
     side: Side, gaps: Sequence[HeldGap], series: Columns, sights: Sequence[Sight]
 ) -> list[Holder]:
-    """Return what one side's stacks show in gaps.
+    """Return the events that one side's stacks show in gaps.
 
     Args:
-        side: Whose stacks they are.
+        side: The side that recorded the stacks.
         gaps: The gaps.
         series: The recorded stacks; see :mod:`tare.events.stacks`.
         sights: The distinct sights.
@@ -151,7 +151,7 @@ def _merge_holders(one: Holder, other: Holder) -> Holder:
 
 
 def merged(cells: Iterable[CellStacks]) -> tuple[Holder, ...]:
-    """Return what was seen in the gaps of several cells, that of the longest gap first."""
+    """Return the events in the gaps of several cells, the one in the longest gap first."""
     found: dict[tuple[Side, str, str, tuple[str, ...]], Holder] = {}
     for cell in cells:
         for each in cell.holders:
@@ -167,7 +167,7 @@ def cpus_of(thread: int, host: Columns, begin_ns: int, end_ns: int) -> frozenset
         thread: The measuring thread.
         host: The series ``host-sched``.
         begin_ns: The begin of the gap.
-        end_ns: Its end.
+        end_ns: The end of the gap.
     """
     times, cpus = host["time_ns"], host["cpu"]
     involved = (host["kind"] == HostEvent.SWITCH) & (

@@ -1,7 +1,7 @@
 """Which settings to change: main effects and interactions of a study's matrices.
 
 Each block has one boot of every run of a matrix, so each block gives one estimate of every effect,
-on the log scale. What a block has in common cancels out, because an effect's weights add up to 0.
+on the log scale. Influences on a whole block cancel out: an effect's weights add up to 0.
 Intervals are Student's t over the blocks, widened so that all intervals of the study cover
 together. A verdict also needs a p-value that is corrected over all effects by max-T.
 """
@@ -106,7 +106,7 @@ class TuningEffect(OfMetric):
 
 @dataclass(frozen=True)
 class SettingEffects:
-    """All that is known of one change.
+    """The results on one change.
 
     Args:
         arm: The arm whose setting is changed.

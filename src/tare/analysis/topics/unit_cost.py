@@ -1,8 +1,8 @@
-"""What a unit of a machine's work costs its host: CPU time of the host, and memory.
+"""The host's cost of a unit of a machine's work: CPU time of the host, and memory.
 
-A cell's cost is taken from its start to its end, warm-up included, and a metric only over what is
-measured; so not the CPU time itself is divided by the work, but the host's CPUs that were busy for
-the machine on average (CPU seconds a second) by the work a second.
+A cell's cost covers it from its start to its end, warm-up included. A metric covers only the
+measured part. So the CPU time is not divided by the work. Instead, the mean number of host CPUs
+that were busy for the machine (CPU seconds per second) is divided by the work per second.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from tare.events.results import CellResult, MachineResult
 
 CPU, MEMORY, WALL = "cpu_s", "rss_bytes", "wall_s"
 LEAST_CPU_S = 0.02
-"""Two clock ticks of 10 ms, in which the kernel may count CPU time; less gives no ratio."""
+"""The least CPU time for a ratio: two clock ticks of 10 ms, in which the kernel may count it."""
 
 
 @dataclass(frozen=True)
 class UnitCost:
-    """What one arm's machine cost the host while one metric was measured.
+    """The host's cost of one arm's machine while one metric was measured.
 
     Args:
-        key: What was measured; the metric is empty where none counts work.
-        unit: The metric's unit; empty where there is none.
+        key: What was measured; the metric is empty if none counts work.
+        unit: The metric's unit; empty if there is none.
         cpus: Host CPUs busy for the machine on average, median over cells.
         per_unit_s: CPU seconds of the host per unit of work (a byte, an operation, a run),
-            geometric mean over blocks; None where no metric counts work, or there is too little
-            CPU time.
-        ratio: The same over the baseline's in the same block, geometric mean; None without.
+            geometric mean over blocks; None if no metric counts work, or there is too little CPU
+            time.
+        ratio: ``per_unit_s`` over the baseline's in the same block, geometric mean; None without.
         interval: The interval of the ratio, Student's t over blocks; None with fewer than two.
-        rss_bytes: Most resident memory of the machine that was seen on the host, median over cells.
-        blocks: How many blocks.
+        rss_bytes: Peak resident memory of the machine on the host, median over cells.
+        blocks: The number of blocks.
     """
 
     key: Key
@@ -62,7 +62,7 @@ class _Group:
 
 @dataclass(frozen=True)
 class CellWork:
-    """What a cell did, by one headline metric.
+    """The work of a cell, by one headline metric.
 
     Args:
         metric: The metric; empty if none counts work.
@@ -143,7 +143,7 @@ def _take(group: _Group, cell: CellResult, done: CellWork) -> None:
     if MEMORY in cost:
         group.memory.append(float(cost[MEMORY]))
     cpu_s = float(cost.get(CPU, 0.0))
-    # Runs of old say only how long the whole cell took.
+    # Old runs recorded only the time of the whole cell.
     wall_s = float(cost.get(WALL) or cell.measured_s)
     if CPU not in cost or wall_s <= 0:
         return
@@ -154,7 +154,7 @@ def _take(group: _Group, cell: CellResult, done: CellWork) -> None:
 
 
 Logs = Mapping[tuple[str, int], Sequence[float]]
-"""By run and block: logarithms of the cost of a unit of work, one for each cell."""
+"""Logarithms of the cost of a unit of work, one for each cell, by run and block."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class MeanCost:
 
     Args:
         per_unit: Geometric mean over blocks; None without values.
-        ratio: The same over the baseline's in the same block; None without.
+        ratio: ``per_unit`` over the baseline's in the same block, geometric mean; None without.
         interval: The interval of the ratio, Student's t over blocks; None with fewer than two.
     """
 
@@ -219,7 +219,7 @@ def _cost(
 
 
 def host_costs(runs: Sequence[RunData], emulated: frozenset[str]) -> tuple[HostCost, ...]:
-    """Return what machines cost the host, per arm and scenario (medians over machines)."""
+    """Return the cost of machines for the host, by arm and scenario (medians over machines)."""
     groups: dict[tuple[str, str], list[MachineResult]] = {}
     for run in runs:
         for machine in run.machines:
