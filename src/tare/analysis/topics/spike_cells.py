@@ -31,19 +31,19 @@ from tare.events.stacks import GUEST_SERIES, HOST_SERIES, PROBE
 GAPS = "gaps"
 SIDES: tuple[tuple[Side, str], ...] = (("host", HOST_SERIES), ("guest", GUEST_SERIES))
 LONG_NS = 10_000
-"""From here on a gap is an interruption: what is shorter is mostly caches and memory at work, which
-no event of the host shows. The sources' clock tick takes 8 to 10 us."""
+"""Gaps of at least this length are interruptions. Shorter ones come mostly from caches and memory,
+which no event of the host shows. The sources' clock tick takes 8 to 10 us."""
 
 
 @dataclass(frozen=True)
 class CauseRow:
-    """What one cause did.
+    """The time that one cause took.
 
     Args:
         cause: The cause.
         count: Gaps for which it was the largest part.
         total_ns: Time it took, in all gaps.
-        longest_ns: The longest that it took from one gap.
+        longest_ns: The longest time that it took from one gap.
     """
 
     cause: Cause
@@ -54,7 +54,7 @@ class CauseRow:
 
 @dataclass(frozen=True)
 class Explained:
-    """How much of what was lost has a cause.
+    """The share of gaps and of lost time that has a cause.
 
     Args:
         gaps: Number of gaps.
@@ -90,30 +90,30 @@ class Explained:
 
 @dataclass(frozen=True)
 class SpikeCell:
-    """One cell with its gaps and what the host says of them.
+    """One cell with its gaps and their causes.
 
     Args:
         run: The run's identity.
-        cell: The cell's.
-        block: Its block.
-        arm: Its arm.
-        scenario: Its scenario.
-        workload: Its workload.
-        parameters: Its parameters as canonical JSON.
+        cell: The cell's identity.
+        block: The block.
+        arm: The arm.
+        scenario: The scenario.
+        workload: The workload.
+        parameters: The workload's parameters as canonical JSON.
         emulated: Whether its results carry the mark of emulation.
-        matched: The gaps with their causes; None where nothing was recorded.
+        matched: The gaps with their causes; None if nothing was recorded.
         reason: Why nothing was recorded.
-        track: What the host did to the measuring thread.
-        first_ns: The host's clock when the first sample began.
-        clock_error_ns: How wrong the alignment of the clocks can be by the readings alone.
+        track: The periods in which the host kept the measuring thread from running.
+        first_ns: The time on the host's clock at which the first sample began.
+        clock_error_ns: The largest error of the clocks' alignment from their readings alone.
         lost_events: Events that the recorder had no room for.
         not_logged: Gaps that the guest's log had no room for.
-        steal_s: What a hypervisor below the host took from its CPUs meanwhile; None where none is
-            known to tell.
-        throttled_s: For how long a quota stopped the subject's control group.
-        sums: What all its gaps add up to, and what each cause took of them, where only the longest
-            gap is kept.
-        stacks: The kernel stacks in its gaps from `LONG_NS` on; None where none were wanted.
+        steal_s: The time that a hypervisor below the host took from its CPUs meanwhile; None if
+            none is known to report it.
+        throttled_s: The time for which a quota stopped the subject's control group, in seconds.
+        sums: The sums over all its gaps, and the time that each cause took of them, if only the
+            longest gap is kept.
+        stacks: The kernel stacks in its gaps from `LONG_NS` on; None if they were not requested.
     """
 
     run: str
@@ -138,15 +138,15 @@ class SpikeCell:
 
     @property
     def spikes(self) -> tuple[Spike, ...]:
-        """The gaps; none where nothing was recorded."""
+        """The gaps; empty if nothing was recorded."""
         return self.matched.spikes if self.matched else ()
 
 
 def spike_cells(runs: Iterable[RunData]) -> Iterator[SpikeCell]:
     """Yield the cells whose host side was to be recorded, with their gaps' causes.
 
-    Cells that do not count are left out, and so are those that were not to be recorded. One is
-    read at a time: a cell can have as many gaps as its log has room for, and a run many cells.
+    Cells that do not count are left out, and so are those that were not to be recorded. Cells are
+    read one at a time: each can have as many gaps as its log holds, and a run has many cells.
     """
     for run in runs:
         series: dict[tuple[str, str], SeriesEntry] = {
@@ -172,7 +172,7 @@ def summed(cell: SpikeCell) -> SpikeCell:
 
 
 def _episodes_around(spike: Spike, track: Track) -> tuple[Episode, ...]:
-    """Return what the host did in a gap and, as long as that is, before and after it."""
+    """Return the episodes in a gap, and those before and after it within the gap's length."""
     length = spike.end_ns - spike.begin_ns
     begin, end = spike.begin_ns - length, spike.end_ns + length
     return tuple(each for each in track.episodes if each.end_ns > begin and each.begin_ns < end)
@@ -221,7 +221,7 @@ def _stacks(
     logged: Mapping[str, Any] | None,
     series: Mapping[tuple[str, str], SeriesEntry],
 ) -> CellStacks | None:
-    """Return what the probe `stacks` shows in the gaps of a cell; None where it was not wanted."""
+    """Return the kernel stacks in the gaps of a cell; None if `stacks` was not requested."""
     recorded: Mapping[str, Any] = cell.facts.get("probes", {}).get(PROBE, {})
     if not recorded or found.matched is None:
         return None
@@ -278,10 +278,10 @@ def match_cell(
     """Match one cell's gaps.
 
     Args:
-        whose: The fields of `SpikeCell` that say whose it is.
+        whose: The fields of `SpikeCell` that identify the cell.
         facts: The recorder's facts, of ``CellFinished.facts``.
         host: The series ``host-sched``.
-        logged: The series ``gaps``; None when there was no gap.
+        logged: The series ``gaps``; None if there was no gap.
     """
     names = ThreadNames(
         {int(thread): known for thread, known in facts["threads"].items()},
@@ -314,7 +314,7 @@ def match_cell(
 
 
 def limit_in_force(facts: TraceFacts) -> Cause | None:
-    """Return as what an idle CPU counts for a thread that was ready, if a limit was in force.
+    """Return the cause of an idle CPU while the thread was ready, if a limit was in force.
 
     Args:
         facts: The recorder's facts: ``throttled`` with the kernel's account of the group's quota,
@@ -331,12 +331,11 @@ def limit_in_force(facts: TraceFacts) -> Cause | None:
 
 
 def placed_gaps(facts: TraceFacts, logged: Mapping[str, Any] | None) -> tuple[Gaps, int]:
-    """Return the gaps by the host's clock, and when the first sample began.
+    """Return the gaps on the host's clock, and the time at which the first sample began.
 
-    The log counts from the first sample by the cycle counter. Where the machine's
-    CLOCK_MONOTONIC_RAW is the host's own, anchors at both ends give its place on that; elsewhere
-    the counter was read together with the host's clock before and after the cell, and ran evenly
-    in between.
+    The log counts from the first sample by the cycle counter. If the machine's CLOCK_MONOTONIC_RAW
+    is the host's own, anchors at both ends place the log on that clock. Otherwise the counter was
+    read together with the host's clock before and after the cell, and ran evenly in between.
     """
     tick, clock = facts["tick"], facts["clock"]
     placed = tick["clock"]
@@ -364,13 +363,13 @@ def placed_gaps(facts: TraceFacts, logged: Mapping[str, Any] | None) -> tuple[Ga
 def within(
     episodes: Sequence[Episode], first_ns: int, gaps: Gaps, seconds: float
 ) -> tuple[Episode, ...]:
-    """Return the episodes within the measured time, give or take the clocks' error."""
+    """Return the episodes within the measured time, extended by the clocks' error."""
     begin, end = first_ns - gaps.error_ns, first_ns + int(seconds * 1e9) + gaps.error_ns
     return tuple(each for each in episodes if each.begin_ns >= begin and each.end_ns <= end)
 
 
 def causes(cells: Iterable[SpikeCell]) -> tuple[CauseRow, ...]:
-    """Sum up what each cause took in all these cells, the greatest total first."""
+    """Sum up the time that each cause took in all these cells, the greatest total first."""
     found: dict[Cause, CauseRow] = {}
     for cell in cells:
         for row in _rows(cell) if cell.sums is None else cell.sums[1]:
@@ -400,7 +399,7 @@ def _rows(cell: SpikeCell) -> list[CauseRow]:
 
 
 def explained(cells: Iterable[SpikeCell]) -> Explained:
-    """Return how much of what these cells lost has a cause."""
+    """Return the share of these cells' gaps and lost time that has a cause."""
     each = [_explained(cell) if cell.sums is None else cell.sums[0] for cell in cells]
     nothing = Explained(0, 0, 0, 0, 0, 0)
     return Explained(*map(sum, zip(*map(astuple, [nothing, *each]), strict=True)))

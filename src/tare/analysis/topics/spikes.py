@@ -1,4 +1,4 @@
-"""Explain each gap that a machine saw by what the host was doing then.
+"""Explain each gap that a machine saw by the host's events at that time.
 
 A gap is one sample of the tick loop that took longer than it should. Samples follow one another
 without a gap in between, so whatever delayed the thread is within exactly one sample. The alignment
@@ -23,8 +23,8 @@ from tare.analysis.topics.host_track import IDLE_READY, WAKE_UP, Cause, Episode,
 Ints = NDArray[np.int64]
 
 SWITCH_SLACK_NS = 6_000
-"""What a switch away and back costs in addition to the stretch that the host sees: the interrupt
-that causes it, and caches that are cold afterwards."""
+"""The cost of a switch away and back that the host's events do not show, in ns: the interrupt that
+causes it, and caches that are cold afterwards."""
 INTERRUPT_SLACK_NS = 4_000
 """The same for an interrupt."""
 TICK_RATES_HZ = (100, 250, 300, 1000)
@@ -41,13 +41,13 @@ OWN_TICK = Cause("guest's own tick")
 
 @dataclass(frozen=True)
 class Gaps:
-    """The gaps of one cell by the host's clock, in order.
+    """The gaps of one cell on the host's clock, in order.
 
     Args:
-        begin_ns: When the sample began.
-        excess_ns: By how much it was longer than undisturbed.
-        undisturbed_ns: How long a sample takes undisturbed.
-        error_ns: How wrong ``begin_ns`` can be, for all alike.
+        begin_ns: The beginning of each gap's sample.
+        excess_ns: The time by which each sample was longer than an undisturbed one.
+        undisturbed_ns: The length of an undisturbed sample.
+        error_ns: The largest error of ``begin_ns``, which is the same for all gaps.
     """
 
     begin_ns: Ints
@@ -67,15 +67,15 @@ class Gaps:
 
 @dataclass(frozen=True)
 class Spike:
-    """One gap with what the host says of it.
+    """One gap with its causes.
 
     Args:
         number: Its place among the gaps.
         begin_ns: When its sample began, by the host's clock.
         end_ns: When its sample ended.
         excess_ns: The time it lost.
-        parts: What took how many of those nanoseconds, the greatest first; together they are the
-            excess, and what nothing explains is a part too.
+        parts: The causes, each with the nanoseconds that it took, the greatest first. Together they
+            are the excess; time that nothing explains is a part too.
     """
 
     number: int
@@ -86,12 +86,12 @@ class Spike:
 
     @property
     def cause(self) -> Cause:
-        """What took most of it."""
+        """The cause that took most of it."""
         return self.parts[0][0] if self.parts else UNEXPLAINED
 
     @property
     def unexplained_ns(self) -> int:
-        """How much of it nothing explains."""
+        """The part of it that nothing explains, in ns."""
         return sum(taken for cause, taken in self.parts if not cause.explains)
 
 
@@ -101,10 +101,10 @@ class Matched:
 
     Args:
         spikes: The gaps, in order.
-        shift_ns: By how much the gaps were moved to fit the host's episodes.
-        error_ns: How wrong times can be after that.
-        unmatched_ns: Time of the host's episodes that no gap shows: too short to be one.
-        tick_hz: Rate of the machine's own tick as seen in the gaps; None where it is not seen.
+        shift_ns: How far the gaps were moved to fit the host's episodes.
+        error_ns: The largest error of times after that.
+        unmatched_ns: Time of the host's episodes that no gap shows, because they are too short.
+        tick_hz: Rate of the machine's own tick as seen in the gaps; None if it is not seen.
     """
 
     spikes: tuple[Spike, ...]
@@ -115,11 +115,11 @@ class Matched:
 
 
 def match(gaps: Gaps, episodes: Sequence[Episode], *, own_tick: bool) -> Matched:
-    """Find what caused each gap.
+    """Find the causes of each gap.
 
     Args:
         gaps: The gaps.
-        episodes: What the host did to the thread, in order.
+        episodes: The periods in which the host kept the thread from running, in order.
         own_tick: Whether the machine has a kernel, and so a tick, of its own.
     """
     shift_ns, error_ns = align(gaps, episodes)
@@ -158,15 +158,15 @@ def match(gaps: Gaps, episodes: Sequence[Episode], *, own_tick: bool) -> Matched
 
 
 def align(gaps: Gaps, episodes: Sequence[Episode]) -> tuple[int, int]:
-    """Find the shift of the gaps, within their error, in which most lost time meets its episode.
+    """Find the shift of the gaps, within their error, that explains the most lost time.
 
     An episode [a, b] within a sample [s, e] allows the shifts from b - e to a - s. Each pair whose
-    episode is not longer than the sample votes for its range, with the time that it would explain;
-    where the votes together are highest, there the shift is, and the width of that place is what
-    remains unknown.
+    episode is not longer than the sample votes for its range, with the time that it would explain.
+    The result is the middle of the place with the most votes. Half its width is the remaining
+    error.
 
     Returns:
-        Shift and remaining error, in nanoseconds; (0, the old error) when too few pairs vote.
+        Shift and remaining error, in nanoseconds; (0, the old error) if too few pairs vote.
     """
     error = gaps.error_ns
     if error <= 1_000 or not len(gaps.begin_ns):
@@ -202,7 +202,7 @@ def align(gaps: Gaps, episodes: Sequence[Episode]) -> tuple[int, int]:
 def assign(gaps: Gaps, episodes: Sequence[Episode]) -> list[int | None]:
     """Return for each episode the gap whose sample contains it, or None.
 
-    Where the error makes two possible, the one that covers more of it is taken.
+    If the error makes two gaps possible, the one that covers more of the episode is used.
     """
     owners: list[int | None] = []
     begins, ends, error = gaps.begin_ns, gaps.end_ns, gaps.error_ns
@@ -214,7 +214,7 @@ def assign(gaps: Gaps, episodes: Sequence[Episode]) -> list[int | None]:
             begin, end = int(begins[number]), int(ends[number])
             inside = min(end, episode.end_ns) - max(begin, episode.begin_ns)
             wide = min(end + error, episode.end_ns) - max(begin - error, episode.begin_ns)
-            # Half of it at least, lest the edge of a neighbouring sample takes it.
+            # At least half of it, so that the edge of a neighbouring sample does not take it.
             if 2 * wide >= episode.length_ns and (best is None or inside > best[0]):
                 best = (inside, number)
         owners.append(None if best is None else best[1])
@@ -224,8 +224,8 @@ def assign(gaps: Gaps, episodes: Sequence[Episode]) -> list[int | None]:
 def divide(excess_ns: int, episodes: Sequence[Episode]) -> dict[Cause, int]:
     """Divide a gap's excess among the episodes within it.
 
-    Each episode takes its own length, and of what remains its part as far as switching and
-    interrupting cost time that the host's events do not show; beyond, it is unexplained. Episodes
+    Each episode takes its own length. The remaining time goes to the episodes up to the cost of
+    switches and interrupts that the host's events do not show; the rest is unexplained. Episodes
     that together are longer than the excess share it in proportion.
     """
     if excess_ns <= 0:
@@ -257,13 +257,13 @@ def divide(excess_ns: int, episodes: Sequence[Episode]) -> dict[Cause, int]:
 def own_ticks(gaps: Gaps, open_: NDArray[np.bool_]) -> tuple[int | None, NDArray[np.bool_]]:
     """Find the machine's own tick in the gaps that the host does not explain.
 
-    For each rate that Linux can have, the phase is sought at which most of these samples contain a
-    tick. It is a tick if that many could not come about by chance: each sample contains one with
-    the probability of its length over the period.
+    For each rate that Linux can have, the phase is searched at which most of these samples contain
+    a tick. It is a tick if chance cannot explain so many: each sample contains one with the
+    probability of its length divided by the period.
 
     Args:
         gaps: All gaps.
-        open_: Which of them still lack an explanation.
+        open_: For each gap, whether a part of it is unexplained.
 
     Returns:
         The rate in Hz (None if no rate is distinct), and for each gap whether a tick was due in it.
@@ -292,10 +292,10 @@ def own_ticks(gaps: Gaps, open_: NDArray[np.bool_]) -> tuple[int | None, NDArray
 
 
 def plausible(left_ns: Ints, due: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which of the gaps in which a tick was due it can be held responsible for.
+    """Return the gaps in which a tick was due and can be the cause of the remaining time.
 
-    A tick takes about the same time each time; what takes many times as long was something else
-    that happened to come with one.
+    All ticks take about the same time. A gap that takes many times as long has another cause that
+    coincided with a tick.
     """
     typical = left_ns[due & (left_ns > 0)]
     if not typical.size:
@@ -324,15 +324,15 @@ LONGEST_WAKE_NS = 1_000_000
 STEAL_COUNT_NS = 10_000_000
 """The unit of /proc/stat: USER_HZ is 100 on all architectures that matter here; see proc(5)."""
 LEAST_STEAL_NS = 500_000
-"""What is shorter is left unexplained: hypervisors' schedulers take a CPU away for longer."""
+"""Shorter times remain unexplained: hypervisors' schedulers take a CPU away for longer."""
 
 
 def settle_idle(track: Track, limit: Cause | None) -> Track:
-    """Return ``track`` with the idle stretches of its CPU called what they are.
+    """Return ``track`` with the final causes of the episodes in which its CPU was idle.
 
     Args:
-        track: What the host did to the thread.
-        limit: The limit that was in force and leaves a CPU idle; None where there was none.
+        track: The periods in which the host kept the thread from running.
+        limit: The limit that was in force and leaves a CPU idle; None if there was none.
     """
     episodes = [_settled(episode, limit) for episode in track.episodes]
     return replace(track, episodes=tuple(joined(episodes)))
@@ -348,13 +348,13 @@ def _settled(episode: Episode, limit: Cause | None) -> Episode:
 
 
 def blame_steal(matched: Matched, stolen_ns: int, cpus: int) -> Matched:
-    """Return ``matched`` with what the hypervisor below the host took, if it counted so much.
+    """Return ``matched`` with the time that a hypervisor below the host took, if it counted enough.
 
-    What nothing explains is given to it, the longest first, while the sum stays within the account.
+    Unexplained time is attributed to it, the longest first, while the sum stays within the account.
 
     Args:
         matched: The gaps with their causes.
-        stolen_ns: By how much the account of steal advanced on the watched CPUs.
+        stolen_ns: The growth of the account of steal on the watched CPUs.
         cpus: Number of these CPUs: each one's account can be short by one count.
     """
     if stolen_ns <= 0:
