@@ -1,4 +1,4 @@
-"""Gates as ``git bisect run`` asks for them."""
+"""Gates with the exit statuses that ``git bisect run`` expects."""
 
 from __future__ import annotations
 

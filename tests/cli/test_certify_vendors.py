@@ -29,9 +29,9 @@ class There:
 
     Args:
         options: The platform's options.
-        who: The variables that say who Tare is.
+        who: The environment variables with Tare's credentials.
         secrets: Returns all that is in no certificate, once it was used.
-        left: Returns what Tare left there.
+        left: Returns Tare's leftovers there.
     """
 
     options: Mapping[str, object]

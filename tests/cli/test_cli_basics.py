@@ -1,4 +1,4 @@
-"""What a person meets first: versions, help, lists, and values that cannot be."""
+"""Basic commands: versions, help, lists, and impossible values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shell completes what the study on the command line names; and `man tare` is found."""
+"""A shell completes names of the study on the command line, and `man tare` is found."""
 
 from __future__ import annotations
 

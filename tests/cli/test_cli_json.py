@@ -1,4 +1,4 @@
-"""What `--json` prints: the keys on which other programs may rely."""
+"""The output of `--json`: the keys on which other programs may rely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slips on command lines: each ends with one sentence, status 2, and before anything is done."""
+"""Mistakes on command lines: each ends with one sentence and status 2 before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hashes of a stream's lines: what each kind of change shows, line by line."""
+"""The hashes of a stream's lines: the signs of each kind of change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stream survives crashes, full disks and edits, or says exactly where it does not."""
+"""The stream survives crashes, full disks and edits, or reports the exact place of the damage."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""What is skipped for one reason is one line, however many arms and workloads share it."""
+"""Each reason for a skip has one line, however many arms and workloads share it."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def test_a_cell_interrupted_by_the_end_of_the_process_is_not_finished() -> None:
         ([started(), failed(transient=True), started(2), failed(transient=True)], True),
         ([started(), failed(transient=True), started(2), failed(transient=False)], True),
         ([started(), failed(transient=False)], True),
-        # In a block that has ended nobody is owed anything.
+        # In a block that has ended no cell is tried again.
         ([started(), failed(transient=True), BlockFinished(block=1)], True),
     ],
 )

@@ -1,4 +1,4 @@
-"""Tiny clusters of real machines and studies of clusters for tests, and what is done to them."""
+"""Tiny clusters of real machines for tests, and studies of clusters."""
 
 from __future__ import annotations
 

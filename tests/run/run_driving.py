@@ -1,4 +1,4 @@
-"""Driving the command as a user does, and reading what it left behind."""
+"""Helpers that run the command as a user does, and read its leftovers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def assert_no_process_is_left(folder: Path) -> None:
 
 
 HEARS_CTRL_C = ("env", "--default-signal=INT")
-"""Tests that a shell began in the background ignore Ctrl-C, and so would what they start."""
+"""Tests that a shell starts in the background ignore Ctrl-C, and so would their child processes."""
 
 
 class Running:

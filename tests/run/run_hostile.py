@@ -1,4 +1,4 @@
-"""Machines in this process whose agents say what a test makes of an honest agent's words."""
+"""Machines in this process whose agents send messages that a test has changed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def honest(message: Message) -> list[Says]:
 
 
 class TwistedAgent(ScriptedAgent):
-    """An agent that has an honest answer to everything, and sends what a twist makes of it."""
+    """An agent that changes each of its honest answers by a twist before it sends it."""
 
     def __init__(self, twist: Twist) -> None:
         super().__init__(self._nothing)
@@ -79,7 +79,7 @@ class TwistedAgent(ScriptedAgent):
         return []
 
     def utter(self, message: Message) -> None:
-        """Say what the twist makes of a message."""
+        """Send a message as the twist changes it."""
         for each in self._twist(message):
             if isinstance(each, tuple):
                 self.put(self.series_frame(*each))
@@ -172,7 +172,7 @@ async def run_twisted(
     run_host: Callable[..., LocalRunHost] = LocalRunHost,
     probe_kinds: tuple[ProbeKind, ...] = (),
 ) -> Fold:
-    """Run a study whose arm ``bad`` sends what ``twist`` makes of its answers; return its fold."""
+    """Run a study whose arm ``bad`` sends answers changed by ``twist``; return its fold."""
     return await run_with(
         Twisted("bare", BareOptions, honest),
         Twisted("oci", OciOptions, twist, patience_s),

@@ -19,7 +19,7 @@ FILE = Path(tempfile.gettempdir()) / "tare-test-served-ports"
 
 @contextmanager
 def served_ports() -> Iterator[None]:
-    """Hold the ports, as soon as nobody else does."""
+    """Wait until no other process holds the ports, and hold them."""
     with FILE.open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -27,7 +27,7 @@ def served_ports() -> Iterator[None]:
 
 @asynccontextmanager
 async def ports_held() -> AsyncIterator[None]:
-    """Hold the ports; what runs in this loop continues meanwhile."""
+    """Hold the ports; other tasks of this loop continue while this waits."""
 
     def locked() -> IO[bytes]:
         lock = FILE.open("ab")

@@ -1,4 +1,4 @@
-"""A cluster without machines: what its members are asked is answered by a test."""
+"""A cluster without machines: a test answers the requests to its members."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tare.workloads.mapreduce.job import Job
 from tare.workloads.mapreduce.sizes import sizes_for
 
 Answer = Callable[[str, tuple[str, ...]], str]
-"""Is given a member's script and its words, and returns what that prints; or raises."""
+"""Takes a member's script and its arguments; returns the script's output, or raises."""
 ENOUGH_S = 30.0
 
 
@@ -60,7 +60,7 @@ class Started:
 
 @dataclass(frozen=True)
 class PretendedMember(Member):
-    """A member that keeps what it is asked."""
+    """A member that records its requests."""
 
     answer: Answer = lambda script, words: ""
     asked: list[Asked] = field(default_factory=list)
@@ -98,7 +98,7 @@ def layout_of(slaves: int) -> ClusterLayout:
 def pretended(
     answer: Answer = lambda script, words: "", *, slaves: int = 4, slower: float = 1.0
 ) -> RunningCluster:
-    """Return a cluster of a master and some slaves, which all answer alike."""
+    """Return a cluster of a master and some slaves, which all give the same answers."""
     layout = replace(layout_of(slaves), slower=slower)
     machine = cast(Machine, PretendedMachine())
     asked: list[Asked] = []
@@ -110,7 +110,7 @@ def pretended(
 
 
 def asked_of(cluster: RunningCluster) -> list[Asked]:
-    """Return all that members were asked, in its order."""
+    """Return all requests to members, in order."""
     master = cluster.master
     assert isinstance(master, PretendedMember)
     return master.asked

@@ -11,7 +11,7 @@ from run.run_driving import Event, of_type
 
 
 def begins(cell: str) -> Callable[[Event], bool]:
-    """Return what holds for the event with which a cell begins."""
+    """Return a condition that is true for the event with which a cell begins."""
     return lambda event: event["type"] == "cell_started" and event["cell"].startswith(cell)
 
 

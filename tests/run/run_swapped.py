@@ -13,7 +13,7 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 @dataclass
 class Disk:
-    """What the computer boots from, with a kernel that distinguishes its boots."""
+    """A disk that the computer boots from, with a kernel that distinguishes its boots."""
 
     folder: Path
     server: Sshd = field(init=False)
@@ -31,7 +31,7 @@ class Disk:
         self.server.start()
 
     def shut_down(self) -> None:
-        """Shut the computer down, if this is what it runs."""
+        """Shut the computer down, if it runs from this disk."""
         self.server.stop()
 
     @property

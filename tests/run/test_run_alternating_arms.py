@@ -79,7 +79,7 @@ def test_turns_come_in_pairs_once_both_arms_are_in_sync(
 
 
 def test_which_side_is_first_is_drawn_and_even() -> None:
-    """So that what disturbs the host at even intervals is in both."""
+    """Check the order, so that periodic disturbances of the host affect both arms."""
 
     async def play(side: Side, order: list[str]) -> None:
         await side.meets(0)

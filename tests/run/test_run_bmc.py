@@ -1,4 +1,4 @@
-"""Power by Redfish and IPMI: what is read, what is refused, and the energy with its uncertainty."""
+"""Power by Redfish and IPMI: accepted and refused readings, and the energy with its uncertainty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No cell is lost from the account of a run, and what always fails ends."""
+"""No cell is lost from the account of a run, and arms that always fail end."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ STATUSES = ("ok", "failed", "withheld")
 
 
 class ScriptedRun:
-    """A run that happens as a test says."""
+    """A run whose events a test determines."""
 
     def __init__(self) -> None:
         self.fold = Fold()

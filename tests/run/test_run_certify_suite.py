@@ -1,4 +1,4 @@
-"""What `tare certify` makes of a suite and a study, without running either."""
+"""The certificate that `tare certify` makes of a suite and a study, without running either."""
 
 from __future__ import annotations
 

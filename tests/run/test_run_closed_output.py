@@ -1,4 +1,4 @@
-"""A run whose output nobody reads any more continues, and stops when it is asked to."""
+"""A run continues after the reader of its output ends, and still stops on request."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def configuration() -> dict[str, str]:
 
 
 def script() -> str:
-    """Return what starts its daemons and stays."""
+    """Return the script that starts its daemons and keeps running."""
     started = [
         shlex.join(daemon(which, LAYOUT.sizes, LAYOUT.processors)) + " &"
         for which in DAEMONS

@@ -1,4 +1,4 @@
-"""A run's folder on a cluster that is not Tare's is removed by what the ledger says of it."""
+"""A run's folder on a cluster that is not Tare's is removed by its ledger entry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tare.run.topologies.cluster.folder import KIND
 
 @contextmanager
 def namenode(status: int, answer: bytes) -> Iterator[tuple[str, list[str]]]:
-    """Answer as a NameNode does; give its address, and what it is asked."""
+    """Answer as a NameNode does; yield its address and the requests."""
     asked: list[str] = []
 
     class Answering(BaseHTTPRequestHandler):

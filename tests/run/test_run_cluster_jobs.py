@@ -1,4 +1,4 @@
-"""The order of a job's work: what is measured first, then all else side by side."""
+"""The order of a job's work: measured steps first, then everything else concurrently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is recorded of a job: copies, page caches, and all output of one that failed."""
+"""The records of a job: copies, page caches, and the whole output of a failed job."""
 
 from __future__ import annotations
 

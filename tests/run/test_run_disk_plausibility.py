@@ -105,7 +105,7 @@ def test_a_disk_that_moved_as_much_or_more_is_believed(
     result = {} if host else inside
     assert not unmoved(DiskClaim(claimed, claimed), result, counted if host else {}, seconds)
     assert not unmoved(DiskClaim(None, None), result, {"read": 0.0, "written": 0.0}, seconds)
-    # Where nobody counted, nothing is claimed.
+    # Without any counts there is no finding.
     assert not unmoved(DiskClaim(claimed, claimed), {}, {}, seconds)
 
 

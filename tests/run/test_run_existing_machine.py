@@ -1,4 +1,4 @@
-"""A run that measures a machine that exists: nothing stays in it; the report says what it is."""
+"""A run that measures an existing machine: nothing stays in it, and the report describes it."""
 
 from __future__ import annotations
 

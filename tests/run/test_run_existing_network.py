@@ -68,7 +68,7 @@ def run_study(server: Sshd, folder: Path, workloads: str, host: str = "") -> Pat
 
 
 def assert_measured(run: Path, workloads: set[str]) -> None:
-    """See that all was measured over the network that was there, and what the record says of it."""
+    """Check that all was measured over the existing network, and that the record describes it."""
     cells = of_type(run, "cell_finished")
     assert {cell["status"] for cell in cells} == {"ok"}, cells
     assert {cell["cell"].split("/")[3].partition("[")[0] for cell in cells} == workloads
@@ -107,7 +107,7 @@ def test_a_machine_that_exists_is_measured_over_the_network_it_has(
 def test_the_peer_is_on_the_arms_host_also_where_that_is_reached_over_ssh(
     server: Sshd, tmp_path: Path
 ) -> None:
-    """The same sshd stands for the host and for the machine that the host carries."""
+    """Use the same sshd as the host and as the machine on that host."""
     run = run_study(server, tmp_path, QUICK, f"host: {{{server.in_a_study()}}}\n")
     assert_measured(run, {"request-response", "connect-request-response"})
 

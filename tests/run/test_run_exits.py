@@ -1,4 +1,4 @@
-"""The probe of exits samples where recording costs much, and observes the arms that ask for it."""
+"""The probe of exits samples if recording costs much, and observes the arms that name it."""
 
 from __future__ import annotations
 

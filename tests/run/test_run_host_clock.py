@@ -15,7 +15,7 @@ from tare.run.probes.host_clock import Bounds, bounded_readings, counter_offset
 def test_offset_of_two_counters_is_within_its_bounds(
     rounds: int, offset: int, data: st.DataObject
 ) -> None:
-    """However long the readings are apart, and whatever this computer's clock says."""
+    """Vary the times between readings, and the readings of this computer's clock."""
     between = st.integers(0, 10**9)
     moments = list(accumulate(data.draw(between) for _ in range(2 * rounds + 1)))
     clock = st.integers(0, 10**12)
@@ -52,6 +52,6 @@ def test_counters_that_contradict_each_other_leave_the_tightest() -> None:
     def read(ticks: int) -> ClockReading:
         return ClockReading(0, 0, 0, ticks)
 
-    # The first pair says 0 to 1000 ticks, the second 2000 to 2010.
+    # The first pair bounds the offset by 0 and 1000 ticks, the second by 2000 and 2010.
     its, mine = [read(0), read(1_000), read(1_010)], [read(0), read(-1_000)]
     assert counter_offset(mine, its) == Bounds(2_000, 2_010)

@@ -1,4 +1,4 @@
-"""What the host counts for the machines of a cell: by its processor, or by a stand-in for it."""
+"""The host's counts for the machines of a cell, by its processor or by a substitute for it."""
 
 from __future__ import annotations
 

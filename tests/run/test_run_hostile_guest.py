@@ -1,4 +1,4 @@
-"""Whatever a guest says, it costs its own cell and never the run, nor the cells of others."""
+"""A wrong message of a guest fails only its own cell, never the run or other cells."""
 
 from __future__ import annotations
 

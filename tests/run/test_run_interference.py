@@ -65,7 +65,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / LINKS).write_text(" ".join(links()))
     yield tmp_path
-    # What a test that failed has left; nothing otherwise.
+    # Leftovers of a failed test, if any.
     subprocess.run([TARE, "clean"], capture_output=True, timeout=120, check=False)
 
 
@@ -142,7 +142,7 @@ def test_phases_counters_and_response_times_share_one_axis(home: Path) -> None:
 
 
 def memory_of(machine: dict[str, Any]) -> int:
-    """Return what a guest says it has; a kernel keeps some for itself."""
+    """Return the memory that a guest reports; its kernel keeps some for itself."""
     return int(machine["proof"]["memory"]["total"])
 
 

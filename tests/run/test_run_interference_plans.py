@@ -1,4 +1,4 @@
-"""The studies of neighbours as shipped: what hwang2013 asks for, in the time they promise."""
+"""The shipped studies of neighbours: they have the cells of hwang2013, and take the stated time."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ async def test_study_boots_the_named_files_and_records_their_digests(
     study, folder = tmp_path / "owned.yaml", tmp_path / "run"
     study.write_text(STUDY.format(xen=xen, kernel=kernel, qemu=qemu))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    # Nobody needs what is built from these files later.
+    # Images built from these files are not needed later.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     outcome = tare("run", study, "--allow-host-access", "--out", folder, limit_s=2300)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr

@@ -26,10 +26,10 @@ FROZE = "the emulated host froze: it stopped answering"
 
 
 class FreezingHost(LocalRunHost):
-    """An emulated host, as a run sees it: it froze where the next word of a script says so.
+    """An emulated host as a run sees it, which freezes as a script determines.
 
     Args:
-        found: What is found after each fault in turn: whether the host froze.
+        found: For each fault in sequence, whether the host froze.
     """
 
     emulated = True
@@ -54,11 +54,11 @@ class FreezingHost(LocalRunHost):
 
 
 class Silences:
-    """Makes agents never say something the first times.
+    """Suppresses the first messages of one kind from agents.
 
     Args:
-        times: How often.
-        hello: Whether it is their hello; by default it is their results.
+        times: The number of suppressed messages.
+        hello: Whether hellos are suppressed; by default, results are.
     """
 
     def __init__(self, times: int, *, hello: bool = False) -> None:

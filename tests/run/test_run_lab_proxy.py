@@ -19,7 +19,7 @@ pytestmark = [
 ]
 
 LEAST_OWNED = {"kvm": 0.9, "xen": 0.9}
-"""So much of the CPU time of each cell has an owner at least."""
+"""The least share of each cell's CPU time that must have an owner."""
 STUDY = """
 study: proxied-in-a-lab
 host: lab

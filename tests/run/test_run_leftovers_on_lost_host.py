@@ -1,4 +1,4 @@
-"""What a machine leaves on a host that was lost is removed before the next batch there."""
+"""A machine's leftovers on a host that was lost are removed before the next batch there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an arm's machines cannot have is the reason for a skip, before anything is started."""
+"""Requirements that an arm's machines cannot meet are the reason for a skip, before any start."""
 
 from __future__ import annotations
 

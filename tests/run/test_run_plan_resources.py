@@ -1,4 +1,4 @@
-"""A plan finds what a run would find: memory, disks and kernels that are not there."""
+"""A plan reports missing memory, disks and kernels, as a run would."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot have been so is withheld with its reason: clocks, values, stalls that were none."""
+"""Implausible clocks and values are withheld with a reason; healthy loads are not stalled."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MB = 1e6
 
 
 class Hours:
-    """Time that passes where somebody sleeps: a busy computer takes none of it."""
+    """A clock that advances only by sleeping, so that a busy computer does not affect it."""
 
     def __init__(self) -> None:
         self.now_s = 1.0

@@ -1,4 +1,4 @@
-"""The probes of a cell: in which order they work, what ends them, and what a foreign one may do."""
+"""The probes of a cell: their order, their end, and faults of other packages' probes."""
 
 from __future__ import annotations
 

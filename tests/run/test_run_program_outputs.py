@@ -1,4 +1,4 @@
-"""What programs wrote is kept as they wrote it."""
+"""The output of programs is kept unchanged."""
 
 from __future__ import annotations
 

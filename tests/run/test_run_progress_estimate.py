@@ -1,4 +1,4 @@
-"""Progress of long cells: by the agent's word, or by the CPU time that the host sees."""
+"""Progress of long cells, from the agent's report or from the CPU time on the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HAProxy between a client and an origin, for real; and what ends while it is needed."""
+"""A real HAProxy between a client and an origin, and the end of a process that it needs."""
 
 from __future__ import annotations
 

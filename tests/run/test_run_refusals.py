@@ -1,4 +1,4 @@
-"""An impossible request is refused with the reason and what to type."""
+"""An impossible request is refused with the reason and the correction."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ def test_a_lab_of_other_files_is_another_host() -> None:
     other = {**HOST, "lab": {"cpus": 2, "xen": {"file": "/a", "sha256": "2" * 64}}}
     assert changed_hosts(then, same) == []
     assert changed_hosts(then, other) == [f"the lab's Xen is {'2' * 12}, and was {'1' * 12}"]
-    # What was not recorded then is not compared.
+    # Facts that the run did not record are not compared.
     assert changed_hosts({**HOST, "lab": {"cpus": 2}}, other) == []
     then, now = (
         {**HOST, "lab": {"releases": {"trixie": {"xen-utils-4.20": version}}}}

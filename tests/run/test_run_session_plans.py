@@ -1,4 +1,4 @@
-"""What is measured in sessions next: whatever is up, until all that an unbroken run has is done."""
+"""The choice of the next session: any boot that is up, until all cells of a whole run are done."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def plan_of(boot: str, facts: dict[str, ArmFacts]) -> Plan | None:
 
 
 def session_events(session: Session, plan: Plan, facts: dict[str, ArmFacts]) -> Iterator[Event]:
-    """Yield what happens in a session that is measured to its end."""
+    """Yield the events of a session that is measured to its end."""
     cells = {arm: sum(len(b.cells) for b in plan.batches if b.arm == arm) for arm in plan.arms}
     yield SessionStarted(
         session=session.number, boot=session.boot, round=session.round, first=session.first,

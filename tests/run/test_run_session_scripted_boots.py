@@ -1,4 +1,4 @@
-"""A computer with a scripted boot: what each process measures, reports and waits for."""
+"""A computer with scripted boots: the measurements, messages and waits of each process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tare.study.planning.session_plan import Session
 
 @dataclass
 class Played:
-    """A computer, and what was measured of it."""
+    """A computer, and the measurements on it."""
 
     up: str
     booted: str = ""
@@ -39,7 +39,7 @@ class Played:
     asked: list[str] = field(default_factory=list)
     measured: list[tuple[int, int]] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
-    """What is up once it was swapped in the middle of a session."""
+    """The boots that are up after a swap in the middle of a session."""
     then: Callable[[Session], None] = lambda _: None
 
     async def look(self, study: Any, boot: str) -> BootCheck:

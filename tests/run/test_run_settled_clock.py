@@ -13,7 +13,7 @@ from tare.run.cells.plausibility import wait_for_settled_clock
 
 
 class Booted(ScriptedAgent):
-    """A guest whose clock is what each hello says in turn; the last one stays."""
+    """A guest whose hellos report one clock after another; the last one stays."""
 
     def __init__(self, *clocks: str) -> None:
         super().__init__(self._answers)

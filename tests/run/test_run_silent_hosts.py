@@ -1,4 +1,4 @@
-"""Hosts and machines that fall silent: a run that is to stop does, and names what is left."""
+"""Hosts and machines that fall silent: a run still stops on request, and names its leftovers."""
 
 from __future__ import annotations
 

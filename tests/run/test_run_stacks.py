@@ -1,4 +1,4 @@
-"""The probe of stacks records on host and guest where gaps are traced, or says why not."""
+"""The probe of stacks records on host and guest if gaps are traced, or reports why it cannot."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TEXT = (
 
 
 class Guest:
-    """An agent that knows the work `stacks`, unless it lacks what that needs."""
+    """An agent that has the workload `stacks`, unless it lacks a requirement."""
 
     def __init__(self, refusal: str = "") -> None:
         self.refusal = refusal

@@ -34,7 +34,7 @@ ACRN = HostHypervisor("acrn", "ACRN", {ACRN_SIGN: "ACRN"}, "in ACRN's service VM
 
 @dataclass
 class Rebooting:
-    """Answers as a host with a boot menu does; ``menu`` says what each entry really boots."""
+    """Answers as a host with a boot menu does; ``menu`` has the real boot of each entry."""
 
     boots: str = "plain"
     menu: dict[str, str] = field(default_factory=lambda: {e: e for e in ("plain", "xen", "credit")})
@@ -239,13 +239,13 @@ def test_only_the_hosts_own_hypervisors_count() -> None:
 
 
 class Acrn(Bare):
-    """A platform of somebody's own, whose machines need a hypervisor that Tare does not know."""
+    """A user's own platform, whose machines need a hypervisor that Tare does not know."""
 
     name = "acrn"
     host_hypervisors = (ACRN,)
 
     def stated(self, options: BareOptions) -> Statement:
-        """Return what it offers, on a host that is booted with it."""
+        """Return its offer on a host that is booted with its hypervisor."""
         return replace(super().stated(options), host_boot="acrn")
 
 

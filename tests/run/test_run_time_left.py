@@ -1,4 +1,4 @@
-"""The time left is right after a resume too, and a Ctrl-C at any moment says how to resume."""
+"""The time left is also right after a resume, and Ctrl-C at any moment prints how to resume."""
 
 from __future__ import annotations
 

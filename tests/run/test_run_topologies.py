@@ -1,4 +1,4 @@
-"""Which machines a cell's work runs on, by the topology that its workload names."""
+"""The machines of a cell's work, by the topology that its workload names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a host cannot boot costs the arm that would boot it, and never the run."""
+"""If a host cannot boot for an arm, that arm is skipped and the run continues."""
 
 from __future__ import annotations
 

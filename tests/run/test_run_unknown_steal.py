@@ -1,4 +1,4 @@
-"""Steal that no hypervisor is known to tell is nowhere a zero: not of hosts, nor of machines."""
+"""Steal that no hypervisor is known to report is never shown as zero, for hosts or machines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Proving:
         ({"tells_steal": True, "signatures": ["KVMKVMKVM"]}, True),
         ({"tells_steal": False, "signatures": ["Microsoft Hv"]}, False),
         ({"tells_steal": False, "signatures": ["TCGTCGTCGTCG"]}, False),
-        # A bare machine, from which nobody takes anything.
+        # A bare machine, which has no steal.
         ({"tells_steal": None, "announced": False}, True),
         ({}, False),
         (None, False),

@@ -1,4 +1,4 @@
-"""While work is under way where time counts instructions, nothing is asked of its host."""
+"""If time counts instructions, the host gets no requests while work is under way."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WORK_S = 0.2
 
 
 class Watched(Machine):
-    """A machine that notes what its host is asked while work is under way in it."""
+    """A machine that records requests to its host while work is under way in it."""
 
     name = "tare-a-1-subject"
 
@@ -103,7 +103,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def asked_meanwhile(*, hands_off: bool) -> set[str]:
-    """Measure a cell; return what was asked while its work was under way."""
+    """Measure a cell; return the requests made while its work was under way."""
     machine = Watched()
     context = CellContext(
         folder=cast(Any, None),

@@ -1,4 +1,4 @@
-"""Two arms by turns: what a study must be for it, what is planned, and what is refused."""
+"""Two arms by turns: requirements on the study, plans and refusals."""
 
 from __future__ import annotations
 

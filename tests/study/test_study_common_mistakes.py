@@ -1,4 +1,4 @@
-"""Slips that people make in studies: each is reported as what it is, with what to write instead."""
+"""Common mistakes in studies: each is reported with its correction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which CPUs a study, a hosts file and the command line choose, and what is wrong about it."""
+"""The choice of CPUs by a study, a hosts file and the command line, and its errors."""
 
 from __future__ import annotations
 

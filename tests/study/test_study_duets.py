@@ -1,4 +1,4 @@
-"""Two arms at once: what a study must be for it, where they are put, and what is refused."""
+"""Two arms at once: requirements on the study, placement and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people write wrongly about hypervisors that they have: one sentence, with what to write."""
+"""Common mistakes about the user's own hypervisors: each gets one sentence with its correction."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ NO_SHIPPED_ARM = {
 }
 """The ways to use a platform that no study has which comes with Tare, and why."""
 OWNERS = {"address", "datastore", "ssh", "medium"}
-"""Options that say where an owner's machines are."""
+"""Options that locate an owner's machines."""
 
 
 def test_every_way_to_use_a_platform_is_in_a_study_or_has_a_reason(tmp_path: Path) -> None:

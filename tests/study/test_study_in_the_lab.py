@@ -1,4 +1,4 @@
-"""The studies of the sources, as they are, in the lab: what is planned there, and what has room."""
+"""The unchanged studies of the sources in the lab: their plans, and their memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tare.workloads import WORKLOADS
 STUDIES = ("realtime", "components", "interference", "knobs")
 HYPERVISORS = ("kvm", "xen-pv", "xen-pvh", "xen-hvm")
 SYSTEM = 1 << 30
-"""Memory that the lab's own system is left with, at least."""
+"""The least memory that is left for the lab's own system, in bytes."""
 
 
 def in_the_lab(name: str, *values: str) -> Study:

@@ -1,4 +1,4 @@
-"""What a plan says of machines whose page cache is larger than a guest's can be."""
+"""Notes of a plan on machines whose page cache can be larger than a guest's."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def of_hypervisors(study: Study) -> set[str]:
 
 
 def skipped_by_arm(plan: Plan) -> dict[str, str]:
-    """Return what is skipped for another reason than an absent hypervisor, and why."""
+    """Return the skipped arms with the reason, except those that lack a hypervisor."""
     absent = {ABSENT, *plan.study.left_out.values()}
     return {skip.arm: skip.reason for skip in plan.skipped if skip.reason not in absent}
 

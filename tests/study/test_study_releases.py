@@ -1,4 +1,4 @@
-"""Arms of several releases of Debian: what is refused, skipped and noted, and their release."""
+"""Arms of several releases of Debian: refusals, skips, notes and each arm's release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions: what a study may say of them, and which follows which."""
+"""Sessions: their keys in a study, and their order."""
 
 from __future__ import annotations
 

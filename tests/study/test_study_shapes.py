@@ -1,4 +1,5 @@
-"""An arm and its baseline have one shape: a baseline for each shape, or a note that says so."""
+"""An arm and its baseline have one shape: a baseline for each shape, or a note about the
+difference."""
 
 from __future__ import annotations
 

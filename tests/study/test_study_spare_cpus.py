@@ -1,4 +1,4 @@
-"""What a plan leaves of the host's CPUs to who asks and serves a machine from outside."""
+"""The CPUs of the host that a plan leaves to a machine's clients and servers."""
 
 from __future__ import annotations
 

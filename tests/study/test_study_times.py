@@ -16,7 +16,7 @@ from tare.study.reading.shipped import RENAMED, find_study
 ROOT = FOLDER.parent
 SECONDS = {"min": 60.0, "h": 3600.0}
 FACTOR = 2.0
-"""What a plan may be wrong by: it does not know the computer."""
+"""The factor by which a plan's estimate may be wrong: it does not know the computer."""
 ROUNDED = 0.1
 ROW = re.compile(
     r"^\| `(?P<name>[\w-]+)` \|.*\| (?P<count>\d+) (?P<unit>min|h) for "

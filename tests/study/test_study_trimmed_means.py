@@ -1,4 +1,4 @@
-"""A study may compare trimmed means; what does not go with them is refused."""
+"""A study may compare trimmed means; incompatible keys are refused."""
 
 from __future__ import annotations
 
