@@ -32,14 +32,14 @@ _LOOK_S = 0.05
 
 @dataclass(frozen=True)
 class Note:
-    """What is recorded about the lab in the background.
+    """The record of the lab in the background.
 
     Args:
-        caretaker: The id of its caretaker's process.
-        options: Its options, the fields of :class:`LabOptions`.
-        folder: Its files.
+        caretaker: The id of the caretaker's process.
+        options: The lab's options, the fields of :class:`LabOptions`.
+        folder: The folder with the lab's files.
         port: The port of this computer's loopback that leads to its SSH server; 0 while it boots.
-        ended: The reason why it ended unexpectedly; empty while it runs.
+        ended: The reason why the lab ended unexpectedly; empty while it runs.
     """
 
     caretaker: int
@@ -50,7 +50,7 @@ class Note:
 
     @property
     def hypervisor(self) -> str:
-        """Its hypervisor."""
+        """The lab's hypervisor."""
         return str(self.options["hypervisor"])
 
 
@@ -233,7 +233,7 @@ async def take_care(order: Mapping[str, Any], say: Callable[[dict[str, Any]], No
         order: ``options``, ``agent`` and ``cache``, as :func:`up` writes them.
         say: Sends one message to the process that ordered it.
     """
-    # Loaded here: `tare lab ssh` uses this module too, and need not wait for it.
+    # Imported here, because `tare lab ssh` also uses this module and does not need it.
     from tare.lab.host import lab_up
     from tare.platforms.contract import Context
 
@@ -258,7 +258,7 @@ async def take_care(order: Mapping[str, Any], say: Callable[[dict[str, Any]], No
         say({"say": f"booting a lab with the hypervisor {options.hypervisor} …"})
         lab = await lab_up(context, options, folder, tell=lambda words: say({"say": words}))
         async with lab:
-            # `tare lab ssh` needs no session of Tare's own.
+            # `tare lab ssh` does not need a session of Tare's own.
             await lab.host.close()
             note = Note(note.caretaker, note.options, note.folder, lab.port)
             _write(note)

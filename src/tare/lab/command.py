@@ -28,7 +28,7 @@ SSH_PORT = 22
 
 @dataclass(frozen=True)
 class LabPaths:
-    """Where a lab host's files and sockets are, all in one folder of this computer."""
+    """The paths of a lab host's files and sockets, all in one folder of this computer."""
 
     folder: Path
 
@@ -54,12 +54,12 @@ class LabPaths:
 
     @property
     def console(self) -> Path:
-        """The socket of its console."""
+        """The socket of the lab host's console."""
         return self.folder / "console.sock"
 
     @property
     def log(self) -> Path:
-        """The log of its console."""
+        """The log of the lab host's console."""
         return self.folder / "console.log"
 
     @property
@@ -74,7 +74,7 @@ class LabPaths:
 
     @property
     def identity(self) -> str:
-        """The UUID in its firmware, which distinguishes its QEMU from others of this computer."""
+        """The UUID in the lab host's firmware, which identifies its QEMU on this computer."""
         return str(uuid.uuid5(uuid.NAMESPACE_URL, str(self.folder)))
 
 
@@ -100,7 +100,8 @@ def linux_arguments(options: LabOptions) -> tuple[str, ...]:
         "console=hvc0" if options.hypervisor == "xen" else "console=ttyS0",
         "quiet",
         "panic=-1",
-        # As for guests: an emulated device interrupts far more often than a real one.
+        # Guests get the same arguments: an emulated device interrupts far more often than a real
+        # one.
         "noirqdebug",
         "no_timer_check",
         "cryptomgr.notests",

@@ -166,7 +166,7 @@ async def _facts_of(original: Path, folder: Path, cache: Path) -> Mapping[str, A
     if (facts := await asyncio.to_thread(store.load, folder)) is not None:
         return facts
     async with store.exclusive(cache) as draft:
-        # Another process may have been first.
+        # Another process may have been first to publish its copy.
         if (facts := await asyncio.to_thread(store.load, folder)) is not None:
             return facts
         return await asyncio.to_thread(_publish, original, draft / "kept", folder)

@@ -39,7 +39,7 @@ RUNS_AS = (
     "their QEMU is Tare's own user here, and filters its system calls where it was built for that: "
     "a study chooses what it boots"
 )
-"""For `tare doctor`."""
+"""A note that `tare doctor` shows."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from tare.programs import QEMU
 BOOT_S = 240.0
 """Seconds after which a lab host that is not ready has failed: some ten times its usual boot."""
 FIRST_BOOT_S = 90.0
-"""The same for the first of its two boots, because a boot sometimes hangs (`tare help lab`)."""
+"""Seconds for the first of two boots, because a boot sometimes hangs (`tare help lab`)."""
 
 _DISK_LEAST = 2 * GIB
 _CLOSE_S = 8.0
@@ -57,16 +57,16 @@ class LabTimes:
 
 
 class Lab:
-    """A lab host; :func:`lab_up` makes it and returns it once it is up.
+    """A lab host. :func:`lab_up` creates it, and returns it once it is up.
 
     Args:
-        options: Its options.
+        options: The lab host's options.
         image: The image that it booted.
         places: Its files on this computer.
         outer: Its QEMU.
         host: The connection to it.
         port: The port of this computer's loopback that leads to its SSH server.
-        remove: Removes its files here.
+        remove: Removes its files from this computer.
         emulator: The version and corrections of its QEMU.
     """
 
@@ -88,12 +88,12 @@ class Lab:
         self.host = host
         self.port = port
         self.died = outer.died
-        """Set if it ends unexpectedly, or freezes (HostFroze), with its last console lines."""
+        """Set if the lab ends unexpectedly, or freezes (HostFroze), with its last console lines."""
         self.threads: tuple[int, ...] = ()
-        """The thread on this computer of each of its CPUs."""
+        """The ids of the threads on this computer that run the lab's CPUs."""
         self.times = LabTimes(image.took_s, 0.0, 0.0)
         self.outer = outer
-        """Its QEMU."""
+        """The lab's QEMU."""
         self._remove = remove
         self._stop: asyncio.Future[None] | None = None
 
@@ -110,23 +110,23 @@ class Lab:
 
     @property
     def name(self) -> str:
-        """Its name in messages."""
+        """The lab's name in messages."""
         return self.outer.name
 
     @property
     def pid(self) -> int:
-        """The id of its QEMU's process."""
+        """The id of the process of the lab's QEMU."""
         return self.outer.pid
 
     def console_tail(self) -> tuple[str, ...]:
-        """Return the last lines of its console, oldest first."""
+        """Return the last lines of the lab's console, oldest first."""
         return self.outer.console_tail()
 
     async def while_alive(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run some work on it, and cancel the work if the lab ends.
+        """Run some work on the lab, and cancel the work if the lab ends.
 
         Raises:
-            MachineFault: It ended meanwhile; its own reason replaces an error of the work.
+            MachineFault: The lab ended meanwhile; its own reason replaces an error of the work.
         """
         doing = asyncio.ensure_future(work)
         either: set[asyncio.Future[Any]] = {doing, self.died}
@@ -141,7 +141,7 @@ class Lab:
                 await asyncio.wait({doing})
 
     async def froze(self) -> HostFroze | None:
-        """Return the fault if the emulation stopped it or one of its CPUs; None if it runs.
+        """Return the fault if the emulation stopped the lab or one of its CPUs; None if it runs.
 
         A frozen lab counts as ended: :attr:`died` then holds the fault.
         """
@@ -161,7 +161,7 @@ class Lab:
         return (await self.host.read(STAT)).decode()
 
     async def stop(self) -> None:
-        """End it, and remove its files here; may be called again."""
+        """End the lab, and remove its files from this computer; may be called again."""
         if self._stop is None:
             # Shielded: a stop that has begun continues when its caller is cancelled.
             self._stop = begun(self._end())
@@ -179,7 +179,7 @@ class Lab:
             await self._remove()
 
     async def boot(self, cpus: tuple[int, ...], timeout_s: float) -> None:
-        """Let it run, and log in to it once it is ready; for :func:`lab_up`."""
+        """Let the lab run, and log in to it once it is ready; for :func:`lab_up`."""
         began = time.monotonic()
         self.threads = await self.outer.go(cpus)
         await self.outer.ready(timeout_s)
@@ -318,10 +318,10 @@ async def hypervisor_of(host: Host) -> Hypervisor:
 
 
 async def verify(host: Host, wanted: Hypervisor) -> None:
-    """Check that a host came up with the hypervisor that was asked for.
+    """Check that a host came up with the requested hypervisor.
 
     Raises:
-        MachineFault: It runs another one, or none.
+        MachineFault: The host runs another hypervisor, or none.
     """
     found = await hypervisor_of(host)
     if found != wanted:

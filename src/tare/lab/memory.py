@@ -14,11 +14,11 @@ def require_memory(meminfo: str, wanted: int, labs: int = 1) -> None:
 
     Args:
         meminfo: The text of /proc/meminfo (proc(5)).
-        wanted: Memory of each in bytes.
-        labs: How many are up at once.
+        wanted: The memory of each lab in bytes.
+        labs: The number of labs that are up at once.
 
     Raises:
-        InputError: There is less; the hint says what to do.
+        InputError: There is less memory; the hint says what to do.
     """
     each, has = wanted + SPARE, available(meminfo)
     if has >= labs * each:

@@ -24,12 +24,12 @@ _FORWARD = re.compile(r"TCP\[HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)")
 
 
 class Outer:
-    """One QEMU, which :meth:`start` makes and starts."""
+    """The QEMU of a lab host, created and started by :meth:`start`."""
 
     def __init__(self, host: Host, places: LabPaths, name: str, process: OwnedProcess) -> None:
         self.name = name
         self.died: asyncio.Future[MachineFault] = asyncio.get_running_loop().create_future()
-        """Set when it ends, its kernel panics or it freezes, unless it was asked to end."""
+        """Set if QEMU ends, its kernel panics or it freezes, unless it was asked to end."""
         self._host = host
         self._places = places
         self._process = process
@@ -180,7 +180,7 @@ class Outer:
                 self._look(held)
 
     def _look(self, text: str) -> None:
-        # A reason counts once its line is whole.
+        # A reason counts only once its line is complete.
         failed = re.search(re.escape(FAILED) + r"([^\r\n]*)[\r\n]", text)
         self._ready = READY in text
         self._failed = failed[1].strip() if failed else ""
@@ -207,7 +207,7 @@ class Outer:
             return f"its kernel panicked: {self._console.panic}"
         if code < 0:
             known = {number.value: number.name for number in signal.Signals}
-            # If it aborted by itself, it printed why.
+            # If QEMU aborted by itself, it printed the reason.
             errors = await self._errors() if -code == signal.SIGABRT else ""
             why = f": {errors}" if errors else ""
             return f"its QEMU was killed by {known.get(-code, f'signal {-code}')}{why}"

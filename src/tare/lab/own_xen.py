@@ -109,7 +109,7 @@ async def xen_with_rtds(
     if key is None or facts is None:
         await require_compiler(host)
         async with store.exclusive(cache) as draft:
-            # Another builder may have been first.
+            # Another process may have built it first.
             key = _recall(note)
             facts = store.load(cache / "xens" / key) if key else None
             if key is None or facts is None:

@@ -18,10 +18,10 @@ _FETCH_S = 1800.0
 _UPDATE_S = 300.0
 
 SYSTEM = (
-    # What a shell over SSH, and the agent behind it, need.
+    # Packages for a shell over SSH, and for the agent that runs behind it.
     *("base-files", "bash", "bsdutils", "busybox-static", "coreutils", "dash", "findutils"),
     *("gawk", "grep", "hostname", "mount", "openssh-server", "procps", "sed", "tar", "util-linux"),
-    # What drivers of hypervisors use: disks, networks, CPUs.
+    # Packages that drivers of hypervisors use: disks, networks, CPUs.
     *("bridge-utils", "e2fsprogs", "iproute2", "iputils-ping", "iptables", "openvswitch-switch"),
 )
 """Packages that every lab host has."""

@@ -103,14 +103,14 @@ async def unpack_xen(host: Host, work: Path) -> XenSource:
 
 
 async def xen_in(host: Host, work: Path) -> XenSource:
-    """Return the source that was unpacked and configured in a folder before, or unpack it there.
+    """Return the source that a folder holds unpacked and configured, or unpack it there.
 
     Args:
         host: This computer.
         work: A folder of the caller; anything else in it is removed.
 
     Raises:
-        InputError: As :func:`unpack_xen` says.
+        InputError: The source cannot be unpacked, as in :func:`unpack_xen`.
     """
     found, tree = sorted((work / "source").glob("xen_*.dsc")), work / "tree" / "xen"
     if found and (tree / ".config").is_file():
