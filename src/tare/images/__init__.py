@@ -1,1 +1,1 @@
-"""Build the files that a machine boots: kernel, modules and initramfs."""
+"""Builds what boots: kernel, modules, initramfs."""

@@ -1,4 +1,4 @@
-"""The workloads of Tare; `OWN` lists them with their modules, in the order of reports."""
+"""The workloads, one file each; `OWN` lists where each is, in the order of reports."""
 
 from __future__ import annotations
 

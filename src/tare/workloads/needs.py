@@ -1,4 +1,4 @@
-"""What workloads need of their machines with the parameters they are given."""
+"""Find the needs of workloads with given parameters."""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ class Load(Protocol):
 
 
 def needs_of(workload: Workload[Any], points: Iterable[Mapping[str, Any]]) -> frozenset[Need]:
-    """Return what a workload needs of its machine with any of these sets of parameters."""
+    """Return all that a workload needs of its machine with these sets of parameters."""
     given = (workload.parameters.model_validate(dict(point)) for point in points)
     return frozenset[Need]().union(*map(workload.needs_for, given))
 
 
 def ends_as_machines(way: str, needs: frozenset[Need]) -> tuple[str, ...]:
-    """Return the roles of other ends that have to be machines: no process reaches their network.
+    """Return the roles of the other ends that must be machines.
+
+    Such an end must be a machine if no process of the host can connect to the subject's network.
 
     Args:
         way: The kind of connection of the arm's machines.
-        needs: What the workloads need of the subject.
+        needs: The things that the workloads need of the subject.
     """
     if "network" not in needs:
         return ()
@@ -48,7 +50,7 @@ def ends_as_machines(way: str, needs: frozenset[Need]) -> tuple[str, ...]:
 def needs_of_loads(
     workloads: Mapping[str, Workload[Any]], loads: Iterable[Load]
 ) -> frozenset[Need]:
-    """Return what these loads need of their machines together. Unknown ones need nothing."""
+    """Return all needs of these loads together. Loads that are not known need nothing."""
     needed: frozenset[Need] = frozenset()
     for wanted in loads:
         load = workloads.get(wanted.load)

@@ -1,4 +1,4 @@
-"""How many threads a workload has: a number, or as many as the machine has CPUs."""
+"""The number of threads of a workload: a number, or as many as the machine has CPUs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Threads = Annotated[
 """A number of threads; ``all`` is one for each CPU of the machine."""
 
 FROM_MACHINE = "threads"
-"""The fact that stands for ``all``: the host says it, so that it is alike in all arms."""
+"""The fact that replaces ``all``: the host provides it, so that it is equal in all arms."""
 
 
 def threads_asked(threads: int | Literal["all"]) -> dict[str, int]:
-    """Return the request's part that says how many threads; empty where the host says it."""
+    """Return the request's field with the number of threads; empty if the host provides it."""
     return {} if threads == "all" else {FROM_MACHINE: threads}

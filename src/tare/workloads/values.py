@@ -1,4 +1,4 @@
-"""Take numbers and texts out of an agent's result, or say which is missing or wrong."""
+"""Read numbers and texts from an agent's result; errors name the missing or wrong one."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def number(result: Mapping[str, Any], path: str | Sequence[str]) -> float:
 
     Args:
         result: The answer of the agent, or of a program that it ran.
-        path: Keys with dots between them; or one by one, where a key holds a dot itself.
+        path: Keys joined by dots; or a sequence of keys, if a key itself contains a dot.
 
     Raises:
-        KeyError: There is no such key; it names the whole path.
-        ValueError: What is there is not a finite number.
+        KeyError: There is no such key; the error names the whole path.
+        ValueError: The value is not a finite number.
     """
     keys = path.split(".") if isinstance(path, str) else path
     whole = ".".join(keys)
@@ -33,14 +33,14 @@ def number(result: Mapping[str, Any], path: str | Sequence[str]) -> float:
 
 
 def finite(value: float | str, name: str) -> float:
-    """Return a number, or a text that was found to be one, unless it is beyond all bounds.
+    """Return a finite number, from a number or from a text.
 
     Args:
         value: A number, or its decimal notation.
-        name: What it is, for the message.
+        name: The name of the value, for the message.
 
     Raises:
-        ValueError: It is not a finite number.
+        ValueError: The value is not a finite number.
     """
     try:
         found = float(value)
@@ -55,8 +55,8 @@ def words(result: Mapping[str, Any], key: str) -> str:
     """Return the text under ``key``: a program's output.
 
     Raises:
-        KeyError: There is none.
-        ValueError: What is there is no text.
+        KeyError: The key is missing.
+        ValueError: The value is not a text.
     """
     value = result[key]
     if not isinstance(value, str):
@@ -65,11 +65,11 @@ def words(result: Mapping[str, Any], key: str) -> str:
 
 
 def mapping(result: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return the keys with values under ``key``.
+    """Return the mapping under ``key``.
 
     Raises:
-        KeyError: There are none.
-        ValueError: What is there is something else.
+        KeyError: The key is missing.
+        ValueError: The value is not a mapping.
     """
     value = result[key]
     if not isinstance(value, Mapping):
@@ -81,8 +81,8 @@ def listed(result: Mapping[str, Any], key: str) -> Sequence[Any]:
     """Return the list under ``key``.
 
     Raises:
-        KeyError: There is none.
-        ValueError: What is there is something else.
+        KeyError: The key is missing.
+        ValueError: The value is not a list.
     """
     value = result[key]
     if not isinstance(value, list | tuple):
@@ -91,16 +91,16 @@ def listed(result: Mapping[str, Any], key: str) -> Sequence[Any]:
 
 
 def per_second(amount: float, result: Mapping[str, Any], path: str) -> float:
-    """Return how much was done in each second.
+    """Return an amount of work per second.
 
     Args:
-        amount: How much was done, in any unit.
+        amount: The amount of work, in any unit.
         result: The agent's answer.
         path: The path of the seconds in it.
 
     Raises:
-        KeyError: There are none.
-        ValueError: They are not a finite number above 0, or too few for a finite rate.
+        KeyError: There is no such key.
+        ValueError: The seconds are not a finite number above 0, or too few for a finite rate.
     """
     seconds = number(result, path)
     if seconds <= 0:
@@ -109,11 +109,11 @@ def per_second(amount: float, result: Mapping[str, Any], path: str) -> float:
 
 
 def at_least_one(result: Mapping[str, Any], path: str) -> float:
-    """Return how many times longer something took than undisturbed.
+    """Return a slowdown: a duration divided by the undisturbed duration.
 
     Raises:
         KeyError: There is no such key.
-        ValueError: What is there is not a finite number, or one below 1, which cannot be.
+        ValueError: The value is not a finite number, or is below 1, which is impossible.
     """
     found = number(result, path)
     if found < 1:
@@ -126,7 +126,7 @@ def shortened(value: object) -> str:
     try:
         shown = repr(value)
     except ValueError:
-        # Python does not print whole numbers of more than some thousand digits.
+        # Python does not convert whole numbers of more than a few thousand digits to text.
         shown = f"a {type(value).__name__}"
     return shown if len(shown) <= MOST_SHOWN else f"{shown[: MOST_SHOWN - 3]}..."
 
@@ -136,7 +136,7 @@ def numbers(result: Mapping[str, Any], paths: Mapping[str, str]) -> dict[str, fl
 
     Args:
         result: The agent's result.
-        paths: Metric name to dotted path.
+        paths: Maps each metric's name to the dotted path of its number.
 
     Raises:
         KeyError: A path is missing.

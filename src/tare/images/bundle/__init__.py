@@ -1,1 +1,1 @@
-"""Bundles: kernels and toolboxes in one file, made on a computer with apt and used on any other."""
+"""Bundles: kernels and toolboxes in one file, built where apt is and used anywhere."""

@@ -1,1 +1,1 @@
-"""The live image: one disc for any hypervisor and for bare metal; it connects back to its host."""
+"""The live image: one disc for any hypervisor and for bare metal, which dials back to its host."""

@@ -1,1 +1,1 @@
-"""Hadoop's MapReduce: the configuration of a cluster, its jobs, and the results they report."""
+"""Hadoop's MapReduce: how a cluster is configured, its jobs, and what they tell."""

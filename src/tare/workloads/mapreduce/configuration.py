@@ -1,6 +1,6 @@
 """The configuration files of one Hadoop cluster, made only from the values in this module.
 
-Nothing is left at a default that a result depends on. Sources: Hadoop's core-default.xml,
+Every setting on which a result depends is set explicitly. Sources: Hadoop's core-default.xml,
 hdfs-default.xml, yarn-default.xml and mapred-default.xml, version 3.4.2.
 """
 
@@ -14,48 +14,49 @@ from tare.workloads.mapreduce.daemons import CLASSPATH, CONF, HOME, HOSTS, LOGS,
 from tare.workloads.mapreduce.sizes import Sizes
 
 DATA = "/scratch/hadoop"
-"""Where a cluster keeps all it writes: on the machine's own disk."""
+"""The folder for everything that a cluster writes, on the machine's own disk."""
 NAMENODE_PORT, NAMENODE_WEB, DATANODE_WEB = 8020, 9870, 9864
 MANAGER_WEB, HISTORY_WEB = 8088, 19888
 TASK_CORES, MASTER_CORES = 2, 1
-"""YARN's own measure. A machine has just too little of it for one task more than it is to run."""
+"""YARN's virtual cores of a task and of an application master. A machine offers just enough of them
+for its tasks and one application master, and too few for a further task."""
 POLL_MS = 200
-"""How often a client asks whether its job has ended, which by default is every 5 s, and a daemon
-whether the one that it needs is up."""
+"""Milliseconds between a client's checks whether its job has ended (by default 5 s), and between a
+daemon's attempts to connect to another daemon."""
 HEARTBEAT_MS = 250
 COUNTED_MS = 100
-"""How old a DataNode's counters may be when they are asked for (MetricsSourceAdapter)."""
+"""The maximum age of a DataNode's counters when they are read, in ms (MetricsSourceAdapter)."""
 LOST_MS = 600_000
-"""How long nothing is heard of a machine or a task before Hadoop counts it as lost; by default ten
-minutes, too.
+"""Milliseconds of silence after which Hadoop counts a machine or a task as lost; Hadoop's default
+is ten minutes, too.
 
-Tare sees by itself when a daemon or a machine ends, and a cell has a deadline. What is only slow,
-as emulated machines are, must not be given up: see :attr:`Layout.slower`. YARN takes less than a
-third of the time for which its keys last, which is a day (NMTokenSecretManagerInRM,
+Tare itself detects when a daemon or a machine ends, and a cell has a deadline. Machines that are
+only slow, such as emulated ones, must not be given up: see :attr:`ClusterLayout.slower`. YARN
+accepts less than a third of the lifetime of its keys, which is a day (NMTokenSecretManagerInRM,
 RMContainerTokenSecretManager)."""
 SET_UP = (
     f"rm -rf {DATA} /tmp/hadoop && mkdir -p {CONF} {LOGS} {DATA}/tmp && "
     f'printf "%s" "$1" >{HOSTS} && printf "%s %s\\n" "$2" "$(hostname)" >>{HOSTS} && shift 2 && '
     f'while [ $# -gt 0 ]; do printf "%s" "$2" >"{CONF}/$1" || exit 1; shift 2; done'
 )
-"""A shell's script that makes a machine one of a cluster; its words are :func:`set_up_words`."""
+"""The shell script that sets up a machine of a cluster; :func:`set_up_words` has its arguments."""
 
 
 @dataclass(frozen=True)
 class ClusterLayout:
-    """The machines of a cluster, and how it works.
+    """The machines of a cluster, and its settings.
 
     Args:
         addresses: Each machine's address by its name, the master's first.
         slaves: The names of the machines that hold data and run tasks.
         sizes: The heaps of the JVMs.
         processors: The number of CPUs given to each JVM.
-        replication: How many copies of a block are wanted.
-        block: Bytes of a block.
-        sync: Whether a DataNode brings each block to its disk when it is complete.
-        slow_start: Which share of the maps must have ended before reduces begin.
-        slower: Factor by which all waits are longer than on hardware: until a daemon or a client
-            asks or reports again, and until a silent one counts as lost.
+        replication: The requested number of copies of a block.
+        block: Size of a block, in bytes.
+        sync: Whether a DataNode syncs each complete block to its disk.
+        slow_start: The share of the maps that must have ended before reduces begin.
+        slower: The factor by which all waits are longer than on hardware: those between two
+            requests or reports, and the silence after which a daemon or client counts as lost.
     """
 
     addresses: Mapping[str, str]
@@ -69,7 +70,11 @@ class ClusterLayout:
     slower: float = 1.0
 
     def scaled_wait_ms(self, milliseconds: int) -> str:
-        """Return in milliseconds, as text, how long a wait is that is so long on hardware."""
+        """Return a wait in milliseconds, as text, scaled by :attr:`slower`.
+
+        Args:
+            milliseconds: The wait on hardware.
+        """
         return str(round(milliseconds * self.slower))
 
     @property
@@ -79,20 +84,20 @@ class ClusterLayout:
 
     @property
     def effective_replication(self) -> int:
-        """How many copies there really are where a job says nothing else."""
+        """The actual number of copies of a block if a job requests no number."""
         return self.copies(None)
 
     def copies(self, wanted: int | None) -> int:
-        """Return how many copies there really are: no machine holds two.
+        """Return the actual number of copies of a block: no machine holds two.
 
         Args:
-            wanted: How many a job asks for; None: it leaves that to the cluster.
+            wanted: The number that a job requests; None: the cluster's.
         """
         return min(wanted or self.replication, len(self.slaves))
 
 
 def files_for(layout: ClusterLayout, name: str) -> dict[str, str]:
-    """Return the configuration files of one machine of a cluster: name to text."""
+    """Return the text of each configuration file of one machine of a cluster, by file name."""
     return {
         "core-site.xml": as_xml(core(layout)),
         "hdfs-site.xml": as_xml(hdfs(layout, name)),
@@ -105,22 +110,23 @@ def files_for(layout: ClusterLayout, name: str) -> dict[str, str]:
 
 
 def hosts_for(layout: ClusterLayout) -> str:
-    """Return what names mean in a cluster, as ``/etc/hosts`` has it (hosts(5))."""
+    """Return a cluster's addresses and names in the format of ``/etc/hosts`` (hosts(5))."""
     lines = [f"{address} {name}" for name, address in layout.addresses.items()]
     return "\n".join(("127.0.0.1 localhost", *lines, ""))
 
 
 def set_up_words(layout: ClusterLayout, name: str) -> list[str]:
-    """Return the words that :data:`SET_UP` is given on one machine of a cluster."""
+    """Return the arguments of :data:`SET_UP` for one machine of a cluster."""
     files = [word for file in files_for(layout, name).items() for word in file]
     return [hosts_for(layout), layout.addresses[name], *files]
 
 
 def as_xml(properties: Mapping[str, str]) -> str:
-    """Return properties as Hadoop reads them.
+    """Return properties as the XML that Hadoop reads.
 
     Raises:
-        ValueError: A text holds what XML 1.0 cannot (its section 2.2), such as a null byte.
+        ValueError: A text has a character that XML 1.0 does not allow (section 2.2), such as a
+            null byte.
     """
     for text in (*properties, *properties.values()):
         if any(not _fits_xml(char) for char in text):
@@ -143,7 +149,7 @@ def _fits_xml(char: str) -> bool:
 
 
 def core(layout: ClusterLayout) -> dict[str, str]:
-    """Return ``core-site.xml``."""
+    """Return the properties of ``core-site.xml``."""
     return {
         "fs.defaultFS": f"hdfs://{layout.master}:{NAMENODE_PORT}",
         "hadoop.tmp.dir": f"{DATA}/tmp",
@@ -152,7 +158,7 @@ def core(layout: ClusterLayout) -> dict[str, str]:
 
 
 def hdfs(layout: ClusterLayout, name: str) -> dict[str, str]:
-    """Return ``hdfs-site.xml`` of one machine."""
+    """Return the properties of ``hdfs-site.xml`` of one machine."""
     return {
         "dfs.namenode.name.dir": f"file://{DATA}/name",
         "dfs.namenode.rpc-address": f"{layout.master}:{NAMENODE_PORT}",
@@ -177,7 +183,7 @@ def hdfs(layout: ClusterLayout, name: str) -> dict[str, str]:
 
 
 def yarn(layout: ClusterLayout, name: str) -> dict[str, str]:
-    """Return ``yarn-site.xml`` of one machine."""
+    """Return the properties of ``yarn-site.xml`` of one machine."""
     sizes = layout.sizes
     return {
         "yarn.resourcemanager.hostname": layout.master,
@@ -186,7 +192,7 @@ def yarn(layout: ClusterLayout, name: str) -> dict[str, str]:
         "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": layout.scaled_wait_ms(
             HEARTBEAT_MS
         ),
-        # A NodeManager that is up before it would ask again after 30 s.
+        # By default, a NodeManager that starts before the ResourceManager retries after 30 s.
         "yarn.resourcemanager.connect.retry-interval.ms": layout.scaled_wait_ms(POLL_MS),
         "yarn.nm.liveness-monitor.expiry-interval-ms": layout.scaled_wait_ms(LOST_MS),
         "yarn.am.liveness-monitor.expiry-interval-ms": layout.scaled_wait_ms(LOST_MS),
@@ -203,7 +209,7 @@ def yarn(layout: ClusterLayout, name: str) -> dict[str, str]:
         "yarn.nodemanager.log-dirs": f"{DATA}/containers",
         "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "100",
         "yarn.nodemanager.env-whitelist": "JAVA_HOME,MALLOC_ARENA_MAX",
-        # What is asked for is rounded up to multiples of it, and would no longer fit.
+        # YARN rounds requests up to multiples of it, and rounded tasks would no longer fit.
         "yarn.scheduler.minimum-allocation-mb": "1",
         "yarn.scheduler.maximum-allocation-mb": str(sizes.node),
         "yarn.application.classpath": CLASSPATH,
@@ -212,7 +218,12 @@ def yarn(layout: ClusterLayout, name: str) -> dict[str, str]:
 
 
 def mapred(layout: ClusterLayout, archives: str = "") -> dict[str, str]:
-    """Return ``mapred-site.xml``; ``archives``: what tasks find behind Hadoop's own."""
+    """Return the properties of ``mapred-site.xml``.
+
+    Args:
+        layout: The cluster.
+        archives: Further archives for the tasks' class path, after Hadoop's own.
+    """
     sizes = layout.sizes
     task = " ".join(jvm(sizes.task, layout.processors, brief=False, wide=bool(archives)))
     return {
@@ -225,7 +236,7 @@ def mapred(layout: ClusterLayout, archives: str = "") -> dict[str, str]:
         "mapreduce.map.java.opts": task,
         "mapreduce.reduce.java.opts": task,
         "mapreduce.task.io.sort.mb": str(sizes.sort),
-        # A second attempt would hide what went wrong in a longer time.
+        # A second attempt would hide a failure: the job would only take longer.
         "mapreduce.map.maxattempts": "1",
         "mapreduce.reduce.maxattempts": "1",
         "mapreduce.am.max-attempts": "1",
@@ -259,7 +270,7 @@ CAPACITY = {
     "yarn.scheduler.capacity.root.queues": "default",
     "yarn.scheduler.capacity.root.default.capacity": "100",
     "yarn.scheduler.capacity.maximum-am-resource-percent": "1.0",
-    # It counts cores too, by which a machine's tasks are kept to their number.
+    # It also counts cores, which limits the number of a machine's tasks.
     "yarn.scheduler.capacity.resource-calculator": (
         "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator"
     ),
@@ -275,9 +286,9 @@ log4j.logger.org.apache.hadoop.util.NativeCodeLoader=ERROR
 
 
 def metrics(layout: ClusterLayout) -> str:
-    """Return how often a DataNode updates the counters of its JMX.
+    """Return the configuration of how often a DataNode updates its JMX counters.
 
-    By default it is every 10 s, in which jobs begin.
+    The default of 10 s is too long: jobs begin in the meantime.
     """
     return f"*.periodMillis={layout.scaled_wait_ms(COUNTED_MS)}\n"
 

@@ -1,4 +1,4 @@
-"""Hadoop's daemons, as they are started without its scripts, and the JVMs that carry them."""
+"""Commands that start Hadoop's daemons without its scripts, and the options of their JVMs."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ if TYPE_CHECKING:
     from tare.workloads.mapreduce.sizes import Sizes
 
 HOME = "/opt/hadoop"
-"""Where the toolbox has it (tare.images.toolbox.hadoop)."""
+"""Hadoop's folder in the toolbox (tare.images.toolbox.hadoop)."""
 CONF = "/tmp/hadoop/conf"
 OWN_CONF = "/tmp/hadoop/own"
 """The configuration of one step, for a client with archives of its own."""
 HOSTS = "/tmp/hadoop/hosts"
 LOGS = "/scratch/hadoop/logs"
 # The benchmarks' archives hold configuration for tests, so they come after a cluster's own.
-# Each archive names what is in its folder in one order (tare.images.toolbox.hadoop.list_classes).
+# Each archive lists the files of its folder in a fixed order
+# (tare.images.toolbox.hadoop.list_classes).
 LIBRARIES = f"{HOME}/lib.jar"
 CLASSPATH = f"{LIBRARIES}:{CONF}:{HOME}/tests.jar"
 CLASSES = f"{HOME}/daemons.jsa"
 """The archive of the daemons' classes, built from :data:`LIBRARIES` with the toolbox
-(tare.images.toolbox.class_archive). Java starts without it where it does not fit."""
+(tare.images.toolbox.class_archive). If it does not match, Java starts without it."""
 ENVIRONMENT = {"JAVA_HOME": f"{HOME}/java", "HADOOP_CONF_DIR": CONF, "MALLOC_ARENA_MAX": "2"}
 _OPENED = ("java.lang", "java.util", "java.util.concurrent", "java.net", "java.nio", "java.io")
 _OPENED_WIDE = (
@@ -35,7 +36,7 @@ _OPENED_WIDE = (
     "java.util.zip",
 )
 _CLASSES, _CLASSES_WIDE = 128, 192
-"""MiB of classes at most, without and with libraries in addition to Hadoop's own."""
+"""Maximum MiB of class metadata, without and with libraries in addition to Hadoop's own."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,11 @@ class Daemon:
     """One of Hadoop's daemons.
 
     Args:
-        name: What it is called, as is its log.
+        name: The name of the daemon and of its log.
         main: Its Java class.
-        heap: Which of :class:`tare.workloads.mapreduce.sizes.Sizes` it gets.
-        moves_data: Whether data go through it, so that how fast its code is counts.
-        arguments: What it is given.
+        heap: The field of :class:`tare.workloads.mapreduce.sizes.Sizes` with its heap.
+        moves_data: Whether data pass through it, so that the speed of its code matters.
+        arguments: Its command-line arguments.
     """
 
     name: str
@@ -83,14 +84,14 @@ DAEMONS = (*OF_MASTER, *OF_SLAVE)
 
 
 def jvm(heap: int, processors: int, *, brief: bool, wide: bool = False) -> list[str]:
-    """Return the options of a JVM, with nothing left to what it finds in its machine.
+    """Return the options of a JVM; they leave no default that depends on its machine.
 
     Args:
-        heap: MiB.
+        heap: Size of the heap in MiB.
         processors: The number of CPUs given to it.
-        brief: Compile its code quickly and not well, for what decides and waits more than it
-            works: that takes half of the CPU time of a daemon's start.
-        wide: Have room for the classes of libraries, and let them reach into Java's own.
+        brief: Use only the fast compiler, for programs that wait more than they compute. This
+            halves the CPU time of a daemon's start.
+        wide: Reserve more room for libraries' classes, and open Java's own packages to them.
     """
     packages = _OPENED_WIDE if wide else _OPENED
     opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in packages]
@@ -121,13 +122,14 @@ def java(
     """Return the command that runs one of Hadoop's classes; see :func:`jvm`.
 
     Args:
-        heap: MiB.
+        heap: Size of the heap in MiB.
         processors: The number of CPUs given to it.
         main: The class.
-        arguments: What it is given.
-        brief: Whether its code is compiled quickly and not well.
-        archives: What it finds behind Hadoop's; such a client reads :data:`OWN_CONF` first.
-        shared: Whether it starts from :data:`CLASSES`.
+        arguments: The command-line arguments.
+        brief: Whether to use only the fast compiler.
+        archives: Archives for the class path, after Hadoop's; such a client reads the configuration
+            in :data:`OWN_CONF` first.
+        shared: Whether it loads classes from the archive :data:`CLASSES`.
     """
     options = jvm(heap, processors, brief=brief, wide=bool(archives))
     if shared:
@@ -140,7 +142,7 @@ def java(
 
 
 def daemon(which: Daemon, sizes: Sizes, processors: int) -> list[str]:
-    """Return the command that runs a daemon, with its log where :data:`LOGS` says."""
+    """Return the command that runs a daemon, with its log in the folder :data:`LOGS`."""
     heap = sizes.master if which.heap == "master" else sizes.daemon
     brief = not which.moves_data
     command = java(heap, processors, which.main, which.arguments, brief=brief, shared=True)

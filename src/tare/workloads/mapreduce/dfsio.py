@@ -1,4 +1,4 @@
-"""TestDFSIO: files written to HDFS, and read again, by as many tasks as there are files."""
+"""TestDFSIO: write files to HDFS and read them again, with one task for each file."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Dfsio(ClusterWorkload[DfsioParameters]):
     )
 
     def job(self, parameters: DfsioParameters) -> Job:
-        """Return the two runs: the first writes what the second reads."""
+        """Return the two runs: the first writes the files, and the second reads them."""
         each = max(1, parameters.size // parameters.files // MIB)
         common = [
             *options({"test.build.data": _FOLDER, **parameters.properties}),
@@ -114,7 +114,7 @@ class Dfsio(ClusterWorkload[DfsioParameters]):
         return Job((write, summary, read), check, (_FOLDER,), parameters.replication)
 
     def expected_s(self, parameters: DfsioParameters) -> float:
-        """Estimate the seconds of one cell: two jobs, and what a disk takes for the copies."""
+        """Estimate the seconds of one cell: two jobs, and a disk's time for the copies."""
         return 2 * 20.0 + parameters.size * (1 + (parameters.replication or 1)) / 100e6
 
     def observe(self, parameters: DfsioParameters, result: Mapping[str, Any]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""A finished job by Hadoop's history server: phases, counters and delays.
+"""Read a finished job from Hadoop's history server: phases, counters and delays.
 
 Source of the names: MapReduce History Server REST APIs, Hadoop 3.4.2.
 """
@@ -23,13 +23,13 @@ COUNTERS = {
     "HDFS_BYTES_WRITTEN": "hdfs_written_bytes",
     "CHECKSUM": "checksum",
 }
-"""Those of Hadoop's counters that are kept, and what they are called then."""
+"""Maps each of Hadoop's counters that Tare keeps to its name in the record."""
 _JOB = re.compile(r"\bjob_\d+_\d+\b")
 
 
 @dataclass(frozen=True)
 class Span:
-    """A phase of a job; milliseconds since the epoch."""
+    """A phase of a job; times are in milliseconds since the epoch."""
 
     name: str
     begin_ms: int
@@ -37,7 +37,7 @@ class Span:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """The duration of the phase."""
         return (self.end_ms - self.begin_ms) / 1e3
 
 
@@ -47,14 +47,14 @@ def jobs_of(output: str) -> tuple[str, ...]:
 
 
 def merge_records(jobs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the record of the jobs that a client ran one after the other, as of one job.
+    """Merge the records of jobs that a client ran one after the other into one record.
 
     Args:
-        jobs: The record of each; at least one.
+        jobs: The record of each job, in order; at least one.
 
     Returns:
-        The same keys, and ``jobs``: their ids. Counters, phases, delays and numbers of tasks are
-        sums, and ``state`` is that of the last.
+        The same keys, and ``jobs``: the jobs' ids. Counters, phases, delays and numbers of tasks
+        are sums, and ``state`` is the last job's.
     """
     first, last = jobs[0], jobs[-1]
     counters: dict[str, int] = {}
@@ -83,8 +83,8 @@ def counters_of(answer: Mapping[str, Any]) -> dict[str, int]:
     """Return a job's totals from the answer of ``/jobs/ID/counters``.
 
     Raises:
-        KeyError: It says no such thing.
-        TypeError: It is built otherwise.
+        KeyError: The answer has no counters.
+        TypeError: The answer has another structure.
         ValueError: A counter is not a number.
     """
     found: dict[str, int] = {}
@@ -93,7 +93,7 @@ def counters_of(answer: Mapping[str, Any]) -> dict[str, int]:
             if (name := COUNTERS.get(counter["name"])) is not None:
                 found[name] = found.get(name, 0) + int(counter["totalCounterValue"])
     if not found.get("cpu_ms", 1):
-        # No task takes no time: where Hadoop cannot count, it says 0.
+        # Every task takes some time, so 0 means that Hadoop could not measure it.
         del found["cpu_ms"]
     return found
 
@@ -101,15 +101,15 @@ def counters_of(answer: Mapping[str, Any]) -> dict[str, int]:
 def spans_of(attempts: Sequence[Mapping[str, Any]]) -> tuple[Span, ...]:
     """Return a job's phases, one after the other, from its tasks' successful attempts.
 
-    A phase ends with the last task that is in it. Where two overlap, the later one begins with the
-    end of the one before. A job without reduces has but one.
+    A phase ends when its last task ends. If two phases overlap, the later one begins at the end of
+    the earlier one. A job without reduces has only one phase.
 
     Args:
         attempts: The answer of ``/tasks/ID/attempts`` for each task.
 
     Raises:
-        KeyError: One lacks a time.
-        TypeError: One is built otherwise.
+        KeyError: An attempt lacks a time.
+        TypeError: An attempt has another structure.
         ValueError: A time is not a number.
     """
     good = [each for each in attempts if each["state"] == "SUCCEEDED"]
@@ -133,16 +133,16 @@ def spans_of(attempts: Sequence[Mapping[str, Any]]) -> tuple[Span, ...]:
 def delay_of(job: Mapping[str, Any], spans: Sequence[Span]) -> float:
     """Return the seconds from a job's submission to the start of its first task.
 
-    It is what YARN takes: giving the application master a machine, starting it, and giving the task
-    one. For single tasks, the history server does not report when they were requested.
+    In this time, YARN assigns a machine to the application master, starts it, and assigns a machine
+    to the task. For single tasks, the history server does not report when they were requested.
 
     Args:
         job: The answer of ``/jobs/ID``.
-        spans: Its phases.
+        spans: The job's phases.
 
     Raises:
-        KeyError: It does not say when it was submitted.
-        ValueError: It has no task.
+        KeyError: The answer has no time of submission.
+        ValueError: No task of the job succeeded.
     """
     if not spans:
         raise ValueError("the job had no task that succeeded")
@@ -150,7 +150,7 @@ def delay_of(job: Mapping[str, Any], spans: Sequence[Span]) -> float:
 
 
 def task_of(attempt: str) -> str:
-    """Return the id of an attempt's task: ``attempt_1_2_m_3_0`` is one at ``task_1_2_m_3``."""
+    """Return the id of an attempt's task: ``task_1_2_m_3`` for ``attempt_1_2_m_3_0``."""
     return "task" + attempt.removeprefix("attempt").rpartition("_")[0]
 
 

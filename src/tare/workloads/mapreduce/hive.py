@@ -1,8 +1,8 @@
-"""Queries by Hive on MapReduce: tables over files of HDFS, and one question to them.
+"""Queries by Hive on MapReduce: declare tables over files in HDFS, and run one query on them.
 
-Hive runs in the client of the job, with the store of its tables (Derby) inside it, on the master's
-own disk. Every setting that a result depends on is set here, or `tare help mapreduce` names it.
-Source: Hive's page "Configuration Properties", version 4.
+Hive runs in the client of the job, and the store of its tables (Derby) in the same process, with
+its files on the master's own disk. Every setting on which a result depends is set here, or
+`tare help mapreduce` names it. Source: Hive's page "Configuration Properties", version 4.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tare.workloads.mapreduce.job import JobStep, worded
 from tare.workloads.mapreduce.tables import columns
 
 ARCHIVES = "/opt/hive.jar"
-"""What names Hive's archives in the toolbox (tare.images.toolbox.libraries)."""
+"""The toolbox's archive that lists Hive's archives (tare.images.toolbox.libraries)."""
 HEAP = 400
-"""MiB of the client, which compiles queries and holds Derby."""
+"""Heap in MiB of the client, which compiles queries and contains Derby."""
 _HOME = f"{DATA}/hive"
 FORGET = f"rm -rf {_HOME} && mkdir -p {_HOME}\n"
-"""A line of a script that removes the tables of another cell."""
+"""A line of a shell script that removes the tables of another cell."""
 _MAIN = "org.apache.hadoop.hive.cli.CliDriver"
 
 
@@ -33,9 +33,9 @@ def settings(folder: str, reduces: int) -> dict[str, object]:
     return {
         "hive.execution.engine": "mr",
         "mapreduce.job.reduces": reduces,
-        # A map for each file, as with MapReduce: by default small ones share one.
+        # One map for each file, as with MapReduce: by default, small files share a map.
         "hive.input.format": "org.apache.hadoop.hive.ql.io.HiveInputFormat",
-        # Both tables are shuffled; the smaller one is not read next to a map of the larger.
+        # Shuffle both tables, instead of loading the smaller one into each map of the larger.
         "hive.auto.convert.join": False,
         "hive.merge.mapfiles": False,
         "hive.merge.mapredfiles": False,
@@ -67,7 +67,7 @@ def tables(folder: str, reduces: int, names: tuple[str, ...]) -> JobStep:
 
 
 def query(folder: str, reduces: int, question: str, properties: Mapping[str, object]) -> JobStep:
-    """Return the step that asks the tables, and writes the answer's one column of text."""
+    """Return the step that runs a query, and writes its answer, one column of text, to HDFS."""
     asked = f"INSERT OVERWRITE DIRECTORY '{folder}/out' {question}"
     return JobStep(
         "query",

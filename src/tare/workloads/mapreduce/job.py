@@ -1,4 +1,4 @@
-"""What a workload asks of a cluster of Hadoop: steps in turn, on its master."""
+"""The job that a workload runs on a Hadoop cluster: a sequence of steps on its master."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, Literal
 from tare.workloads.contract import Work
 
 Engine = Literal["mapreduce", "spark", "hive"]
-"""The engine that runs a job; Hive runs it by MapReduce."""
+"""The engine that runs a job; Hive uses MapReduce."""
 FOLDER = "/tare"
-"""The folder of HDFS that all jobs are written to keep to; see :func:`moved`."""
+"""The folder in HDFS that all jobs use; see :func:`moved`."""
 HDFS = """hdfs() {
   method=$1; path=$2; shift 2
   url="http://$TARE_NAMENODE/webhdfs/v1$path&user.name=$TARE_USER"
@@ -25,10 +25,10 @@ parts() {
   done
 }
 """
-"""Two functions of a shell. ``hdfs`` asks HDFS by HTTP (WebHDFS): a method, a path with ``?op=…``,
-and more of curl's words; it follows to the machine that holds the data. ``parts`` prints the files
-of a job's output, whatever its engine calls them."""
-# Not the end of a longer path, such as that of the toolbox's inputs.
+"""Two shell functions. ``hdfs`` sends a request to HDFS by HTTP (WebHDFS). Its arguments are a
+method, a path with ``?op=…``, and further arguments of curl. It follows redirections to the machine
+that has the data. ``parts`` prints the files of a job's output, whatever its engine calls them."""
+# Does not match the end of a longer path, such as that of the toolbox's inputs.
 _OWN = re.compile(rf"(?<![\w.\-]){FOLDER}(?=/)")
 
 
@@ -37,18 +37,18 @@ class JobStep:
     """One part of a job.
 
     Args:
-        name: What it is called; its results are kept under it.
-        main: A Java class that is run, as a client of the cluster.
-        arguments: What it is given.
-        engine: What runs it: Hadoop's MapReduce, or Spark.
-        properties: Spark's properties for it, in addition to those of all its jobs; for MapReduce,
-            with ``archives``: what its client reads instead of the cluster's own configuration.
-        archives: An archive of the toolbox that names more of them, which the client and its tasks
-            find behind Hadoop's own.
-        heap: MiB of such a client, where it needs more than others.
-        alone: The class works by itself and starts no job, so no history has it.
-        script: In place of a class: a shell's script, which has :data:`HDFS`.
-        measured: Whether it is part of what is measured, and not of preparing or verifying that.
+        name: The name under which its results are kept.
+        main: A Java class that runs as a client of the cluster.
+        arguments: The arguments of the class.
+        engine: The engine that runs it: Hadoop's MapReduce, or Spark.
+        properties: For Spark, properties in addition to those of all Spark jobs. For MapReduce with
+            ``archives``, properties that override the cluster's own configuration in the client.
+        archives: An archive of the toolbox that lists further archives. The client and its tasks
+            have them in their class path after Hadoop's own.
+        heap: Heap in MiB of a MapReduce client that needs more than others; 0: the usual heap.
+        alone: Whether the class starts no job, so that no job history has it.
+        script: A shell script to run instead of a class; it can use :data:`HDFS`.
+        measured: Whether the step is measured; other steps prepare or verify.
         cold: Whether all page caches are dropped before it.
     """
 
@@ -66,21 +66,21 @@ class JobStep:
 
     @property
     def brings_archives(self) -> bool:
-        """Whether its tasks need more of the toolbox than what any Hadoop has."""
+        """Whether its tasks need files of the toolbox that a Hadoop cluster does not have."""
         return self.engine == "spark" or bool(self.archives)
 
 
 @dataclass(frozen=True)
 class Job(Work):
-    """What is done on a cluster for one cell.
+    """The work on a cluster for one cell.
 
     Args:
         steps: The steps, in order.
-        check: Is given the result's ``steps``, and says what is wrong with what was computed; or
-            nothing.
-        remove: What is removed from HDFS before the first step and after the last.
-        copies: How many copies of each block of its output it asks for; None: as many as the
-            cluster makes where nobody says how many.
+        check: Called with the result's ``steps``; returns the problem of the computed output, or
+            an empty text.
+        remove: Paths that are removed from HDFS before the first step and after the last.
+        copies: The number of copies that it requests for each block of its output; None: the
+            cluster's default.
     """
 
     steps: tuple[JobStep, ...]
@@ -103,12 +103,12 @@ def moved(job: Job, folder: str) -> Job:
 
 
 def options(values: Mapping[str, object]) -> list[str]:
-    """Return properties as Hadoop's programs take them on the command line."""
+    """Return properties as command-line options of Hadoop's programs."""
     return [f"-D{name}={value}" for name, value in worded(values).items()]
 
 
 def worded(values: Mapping[str, object]) -> dict[str, str]:
-    """Return properties with their values as Hadoop and Spark read them."""
+    """Return properties with their values as texts that Hadoop and Spark read."""
     return {name: _word(value) for name, value in values.items()}
 
 

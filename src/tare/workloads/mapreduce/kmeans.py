@@ -1,10 +1,10 @@
-"""K-Means: the centres of points, by Mahout's jobs of MapReduce as HiBench runs them.
+"""K-Means: find the centres of points with Mahout's MapReduce jobs, as HiBench does.
 
-Source: HiBench's workload *K-means* (Huang et al., 2010), whose options of Mahout's driver these
-are, and whose defaults of 20 dimensions, 5 clusters and 5 iterations.
+Source: HiBench's workload *K-means* (Huang et al., 2010). The options of Mahout's driver are
+HiBench's, and so are the defaults of 20 dimensions, 5 clusters and 5 iterations.
 
-Points are whole numbers, so that sums do not depend on their order. The points of cluster *n* are
-around ``n × APART`` in every dimension, at most SPREAD from there in each.
+Coordinates are whole numbers, so that sums do not depend on their order. Each coordinate of a point
+of cluster *n* is at most SPREAD from ``n × APART``.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tare.workloads.mapreduce.workload import ClusterParameters, ClusterWorkload
 from tare.workloads.values import listed, mapping
 
 ARCHIVES = "/opt/mahout.jar"
-"""What names Mahout's archives in the toolbox (tare.images.toolbox.analytics)."""
+"""The toolbox's archive that lists Mahout's archives (tare.images.toolbox.analytics)."""
 NEVER = -1.0
-"""What no centre moves less than."""
+"""A limit below every movement of a centre, so that Mahout does not stop early."""
 _INPUT = "org.apache.mahout.clustering.conversion.InputDriver"
 _DRIVER = "org.apache.mahout.clustering.kmeans.KMeansDriver"
 _CENTRES = "tare.mahout.Centres"
@@ -77,7 +77,7 @@ class KmeansParameters(ClusterParameters):
 
     @property
     def made(self) -> Points:
-        """The points."""
+        """The points to generate."""
         each = max(1, self.vectors // self.files)
         return Points(each, self.files, self.dimensions, self.clusters)
 
@@ -106,7 +106,7 @@ class Kmeans(ClusterWorkload[KmeansParameters]):
     )
 
     def job(self, parameters: KmeansParameters) -> Job:
-        """Return the jobs, with points and first centres put to HDFS before, and a check after."""
+        """Return the steps: put points and first centres into HDFS, run Mahout, and verify."""
         made = parameters.made
         first = (made.clusters, made.dimensions, APART, ASIDE)
         steps = (
@@ -147,11 +147,11 @@ class Kmeans(ClusterWorkload[KmeansParameters]):
 
 
 def wrong_centres(results: Mapping[str, Any], parameters: KmeansParameters) -> str:
-    """Return how centres and their points differ from what they must be; or nothing.
+    """Describe how centres and their points differ from the expected ones; empty if they do not.
 
     Args:
         results: The results of the steps.
-        parameters: Unless they let Mahout stop early, all iterations must be there too.
+        parameters: The parameters. Unless they let Mahout stop early, all iterations must have run.
     """
     jobs, wanted = len(results["cluster"]["job"]["jobs"]), parameters.iterations + 1
     if jobs > wanted or (jobs < wanted and parameters.convergence is None):
@@ -199,9 +199,10 @@ def _own_step(name: str, given: list[str]) -> JobStep:
 APART = 1000
 SPREAD = 100
 ASIDE = 200
-"""How far from there a search begins, in each dimension: nearer to its own cluster's points than
-any other's beginning is, which are at least ``APART - ASIDE - SPREAD`` away."""
-# Numbers by chance: x -> 16807 x mod (2^31 - 1) (Park and Miller, 1988), exact in awk's numbers.
+"""The distance of a first centre from the middle of its cluster, in each dimension. The first
+centres of other clusters are at least ``APART - ASIDE - SPREAD`` from the cluster's points: farther
+than its own."""
+# Pseudorandom numbers: x -> 16807 x mod (2^31 - 1) (Park and Miller, 1988), exact in awk's numbers.
 _POINTS = f"""points() {{ awk -v points=$TARE_POINTS -v dimensions=$TARE_DIMENSIONS \\
   -v clusters=$TARE_CLUSTERS -v seed=$1 '
   function next_one() {{ state = (state * 16807) % 2147483647; return state }}
@@ -221,7 +222,7 @@ _PUT = f"""for file in $(seq $TARE_FILES); do
 done
 rm -f {DATA}/points
 """
-# Each point is put to its cluster by what it was made from, and not by its distance to any centre.
+# Assign each point to the cluster that it was made for, whatever its distances to the centres.
 _SUM_CENTRES = f"""for file in $(seq $TARE_FILES); do points $file; done |
 awk '{{
   cluster = int(($1 + {APART // 2}) / {APART}); count[cluster]++
@@ -238,13 +239,13 @@ END {{ for (cluster in count) {{
 
 @dataclass(frozen=True)
 class Points:
-    """How many points there are, and of what kind.
+    """The number and kind of the points.
 
     Args:
-        each: Points in each file.
-        files: Files.
-        dimensions: Numbers that a point has.
-        clusters: The number of their clusters.
+        each: The number of points in each file.
+        files: The number of files.
+        dimensions: The number of coordinates of a point.
+        clusters: The number of clusters.
     """
 
     each: int
@@ -253,15 +254,16 @@ class Points:
     clusters: int
 
     def put(self, folder: str) -> str:
-        """Return a shell's script that makes the points and puts them to a folder of HDFS."""
+        """Return a shell script that makes the points and puts them into a folder of HDFS."""
         return f"TARE_FOLDER={folder} {self._made}{_PUT}"
 
     @property
     def centres(self) -> str:
-        """A shell's script that prints a SHA-256: of a line for each cluster, in order.
+        """A shell script that prints the SHA-256 of sorted lines, one for each cluster.
 
-        It has the number of its points twice, as a search counts those that made its centre and
-        those that it puts to it at the end, and what they add up to in each dimension.
+        A line has the number of the cluster's points twice, and the sum of their coordinates in
+        each dimension. A search reports two numbers: the points from which it calculated the
+        centre, and those that it assigned to the centre at the end.
         """
         return self._made + _SUM_CENTRES
 

@@ -1,4 +1,4 @@
-"""Metrics that all jobs of a cluster tell, and how they are read from what was found."""
+"""The metrics that all jobs of a cluster have, and their values in a result."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def whole_metrics() -> tuple[Metric, ...]:
 
 
 def step_metrics(step: str, phases: tuple[str, ...] = PHASES) -> tuple[Metric, ...]:
-    """Return the metrics of a step in the job history, by the step's name."""
+    """Return the metrics of a step from the job history; their names begin with the step's."""
     return (
         *(
             Metric(f"{step}-{phase}", "s", "lower", f"Its part until the last {phase} ended.")
@@ -70,8 +70,8 @@ def whole_values(result: Mapping[str, Any]) -> dict[str, float]:
     """Return the values of :func:`whole_metrics`.
 
     Raises:
-        KeyError: One is missing.
-        ValueError: One is not a number.
+        KeyError: A value is missing.
+        ValueError: A value is not a number.
     """
     return {"written": number(result, "written_bytes"), "copies": number(result, "replication")}
 
@@ -82,8 +82,8 @@ def step_values(
     """Return the values of :func:`step_metrics`.
 
     Raises:
-        KeyError: One is missing.
-        ValueError: One is not a number.
+        KeyError: A value is missing.
+        ValueError: A value is not a number.
     """
     job = mapping(mapping(mapping(result, "steps"), step), "job")
     counters = mapping(job, "counters")
@@ -100,8 +100,8 @@ def engine_values(result: Mapping[str, Any], step: str, engine: Engine) -> dict[
     """Return the values of :func:`step_metrics` that the step's engine reports.
 
     Raises:
-        KeyError: One is missing.
-        ValueError: One is not a number.
+        KeyError: A value is missing.
+        ValueError: A value is not a number.
     """
     return step_values(result, step, spark_history.PHASES if engine == "spark" else PHASES)
 

@@ -1,7 +1,7 @@
-"""A cluster of Hadoop that exists already: what the folder of its configuration says of it.
+"""Read the configuration folder of a Hadoop cluster that exists already.
 
-Only what a job's client needs is read: where HDFS and the history server answer by HTTP. All files
-go to the client as they are.
+Tare reads only what a job's client needs: the HTTP addresses of HDFS and of the history server. The
+client gets all files unchanged.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tare.errors import InputError
 from tare.workloads.mapreduce.configuration import HISTORY_WEB, NAMENODE_WEB
 
 SITES = ("core-site.xml", "hdfs-site.xml", "mapred-site.xml", "yarn-site.xml")
-"""What a configuration must have; other files that Hadoop reads may be next to it."""
+"""The files that a configuration must have; the folder may have other files that Hadoop reads."""
 DEFAULT_COPIES = 3
 """The default of ``dfs.replication`` (hdfs-default.xml)."""
 _MOST_BYTES = 1 << 20
@@ -28,14 +28,14 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.\-]*")
 
 @dataclass(frozen=True)
 class Outside:
-    """A cluster that exists.
+    """A cluster that exists already.
 
     Args:
-        files: Its configuration: name to text.
-        namenode: Where HDFS answers by HTTP: ``host:port``.
-        history: Where the history server does.
-        copies: How many copies of a block are made where nobody says how many.
-        mentioned: All computers that it names.
+        files: The text of each configuration file, by file name.
+        namenode: The HTTP address of HDFS: ``host:port``.
+        history: The HTTP address of the history server.
+        copies: The default number of copies of a block.
+        mentioned: All computers that the configuration names.
     """
 
     files: Mapping[str, str]
@@ -47,11 +47,15 @@ class Outside:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The computers where it answers by HTTP."""
+        """The computers that run its HTTP servers."""
         return tuple(dict.fromkeys((_host(self.namenode), _host(self.history))))
 
     def at(self, addresses: Mapping[str, str]) -> Outside:
-        """Return it with addresses instead of names, for clients that cannot resolve names."""
+        """Return a copy with addresses instead of names, for clients that cannot resolve names.
+
+        Args:
+            addresses: The address of each computer in :attr:`names`, by name.
+        """
 
         def place(reported: str) -> str:
             return f"{addresses[_host(reported)]}:{reported.partition(':')[2]}"
@@ -63,8 +67,8 @@ def read_outside(folder: Path) -> Outside:
     """Read the configuration of a cluster that exists.
 
     Raises:
-        InputError: A file is missing or is not a configuration, something that is needed is not
-            in it, or the cluster asks for Kerberos.
+        InputError: A file is missing or is not a configuration, a required value is missing, HDFS
+            has several NameNodes, or the cluster requires Kerberos.
     """
     files = {
         path.name: _text(path)
@@ -118,7 +122,7 @@ def properties_of(text: str, path: Path) -> dict[str, str]:
     """Return the properties of one of Hadoop's files.
 
     Raises:
-        InputError: It is not XML as Hadoop reads it.
+        InputError: The text is not XML.
     """
     try:
         found = ET.fromstring(text).iter("property")
@@ -145,6 +149,6 @@ def _host(address: str) -> str:
 
 
 def _reached(address: str, first: str) -> str:
-    """Return where an address is reached that a server may write as all of its own."""
+    """Return an address to connect to: ``first`` replaces a host that means all addresses."""
     host, _, port = address.partition(":")
     return f"{first if host in _EVERYWHERE else host}:{port}"

@@ -1,4 +1,4 @@
-"""Queries of tables, by MapReduce, Spark or Hive: sums by group, and those of two tables joined."""
+"""Queries by MapReduce, Spark or Hive: sums by group, over one table or two joined tables."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _JOINED = (
     "FROM visits JOIN pages ON visits.page = pages.page GROUP BY source"
 )
 BROADCAST = 10 << 20
-"""Bytes of a table up to which Spark sends it to all executors rather than shuffle both; Spark's
-own default."""
+"""The size in bytes up to which Spark sends a table to all executors instead of shuffling both
+tables; Spark's own default."""
 
 
 class QueryParameters(EngineParameters):
@@ -70,7 +70,7 @@ class QueryParameters(EngineParameters):
 
     @property
     def tables(self) -> Tables:
-        """The tables."""
+        """The tables to generate."""
         return Tables(max(1, self.rows // self.files), self.files, self.sources, self.pages)
 
     @property
@@ -133,7 +133,7 @@ class Aggregate(_Query[QueryParameters]):
     parameters = QueryParameters
 
     def job(self, parameters: QueryParameters) -> Job:
-        """Return the query, with its table put to HDFS before and its answer compared after."""
+        """Return the steps: put the table into HDFS, run the query, and verify its answer."""
         folder, tables = "/tare/aggregate", parameters.tables
         steps = (
             JobStep("put", script=tables.put(folder)),
@@ -167,7 +167,7 @@ class Join(_Query[JoinParameters]):
         return self.metrics if parameters.engine == "spark" else _metrics()
 
     def job(self, parameters: JoinParameters) -> Job:
-        """Return the query, with its tables put to HDFS before and its answer compared after."""
+        """Return the steps: put the tables into HDFS, run the query, and verify its answer."""
         folder, tables = "/tare/join", parameters.tables
         steps = (
             JobStep("put", script=tables.put(folder)),

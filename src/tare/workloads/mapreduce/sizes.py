@@ -1,7 +1,7 @@
-"""How the memory of a cluster's machines is shared out among Java virtual machines.
+"""Divide the memory of a cluster's machines among Java virtual machines.
 
-HotSpot chooses its heap and its collector by the memory and CPUs that it sees, which differ from
-one platform to the next. So everything is chosen here, from the shape alone.
+By default, HotSpot chooses its heap and its collector by the memory and CPUs that it sees, which
+differ between platforms. Tare therefore chooses all sizes here, from the shape alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEAST_TASK_HEAP = 64
 SPARE = 96
 """MiB that stay free for the kernel, the agent and some page cache."""
 SORT_SHARE = 0.4
-"""Share of a task's heap for what a map sorts before it spills (`mapreduce.task.io.sort.mb`)."""
+"""Share of a task's heap for the buffer in which a map sorts (`mapreduce.task.io.sort.mb`)."""
 _SLAVE_DAEMONS = 2
 _MASTER_DAEMONS = 3
 
@@ -40,7 +40,7 @@ class Sizes:
         task: A map or reduce task.
         client: The program that submits jobs.
         sort: The buffer in which a map sorts.
-        tasks: How many tasks run on a machine at a time.
+        tasks: The number of tasks that run on a machine at a time.
     """
 
     daemon: int
@@ -68,7 +68,12 @@ class Sizes:
 
 
 def needed(tasks: int, *, master: bool) -> int:
-    """Return the least bytes of a machine that runs ``tasks`` at a time; ``master``: that too."""
+    """Return the minimum memory of a slave, in bytes.
+
+    Args:
+        tasks: The number of tasks that it runs at a time.
+        master: True if the cluster's master is on the same machine.
+    """
     task = tasks * (LEAST_TASK_HEAP + BEYOND_HEAP)
     daemons = _SLAVE_DAEMONS * (DAEMON_HEAP + BEYOND_HEAP)
     manager = MANAGER_HEAP + BEYOND_HEAP
@@ -76,21 +81,21 @@ def needed(tasks: int, *, master: bool) -> int:
 
 
 def of_master() -> int:
-    """Return the bytes that a cluster's master takes, with the client of its jobs."""
+    """Return the memory in bytes that a cluster's master needs, with the client of its jobs."""
     heaps = 2 * MASTER_HEAP + DAEMON_HEAP + CLIENT_HEAP
     return (heaps + (_MASTER_DAEMONS + 1) * BEYOND_HEAP) * MIB
 
 
 def sizes_for(memory: int, tasks: int, *, master: bool = False) -> Sizes:
-    """Share out a slave's memory.
+    """Divide a slave's memory among its JVMs.
 
     Args:
-        memory: The machine's, in bytes.
+        memory: The machine's memory, in bytes.
         tasks: The number of tasks that it runs at a time, in addition to an application master.
         master: True if the cluster's master is on the same machine.
 
     Raises:
-        InputError: It is too little.
+        InputError: The memory is too small.
     """
     least = needed(tasks, master=master)
     if memory < least:

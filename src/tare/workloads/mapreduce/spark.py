@@ -1,7 +1,7 @@
-"""Spark on a cluster's YARN: how its own machines of Java are sized, and how a job is submitted.
+"""Spark on a cluster's YARN: the sizes of its JVMs, and the submission of a job.
 
-Nothing is left at a default that a result depends on. Sources: Spark's pages "Configuration" and
-"Running Spark on YARN", version 3.5.6.
+Every setting on which a result depends is set explicitly. Sources: Spark's pages "Configuration"
+and "Running Spark on YARN", version 3.5.6.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from tare.workloads.mapreduce.daemons import HOME as HADOOP
 from tare.workloads.mapreduce.sizes import BEYOND_HEAP, MIB, Sizes
 
 HOME = "/opt/spark"
-"""Where the toolbox has it (tare.images.toolbox.analytics)."""
+"""Spark's folder in the toolbox (tare.images.toolbox.analytics)."""
 EVENTS = f"{DATA}/events"
-"""Where the client of a job keeps Spark's event log: on the master's own disk, not in HDFS."""
+"""The folder of the event logs that a job's client writes, on the master's own disk (not HDFS)."""
 LEAST_HEAP = 450
-"""MiB without which neither driver nor executor starts (Spark's UnifiedMemoryManager)."""
+"""Minimum heap in MiB of a driver and of an executor (Spark's UnifiedMemoryManager)."""
 DRIVER_HEAP = 512
 BEYOND_EXECUTOR = 256
 """MiB of an executor or a driver outside its heap: classes, code, and network buffers."""
 CODE_MIB, CLASSES_MIB, BUFFERS_MIB = 96, 160, 64
 LEAST_MEMORY = 1536 * MIB
-"""Bytes of a machine that is a slave with Spark's executor, or the master with its driver."""
-# Those of org.apache.spark.launcher.JavaModuleOptions: a driver that Spark's scripts do not start
-# needs them as arguments.
+"""Minimum memory, in bytes, of a slave with Spark's executor, or of the master with its driver."""
+# The packages in org.apache.spark.launcher.JavaModuleOptions: a driver that Spark's scripts do not
+# start needs them as arguments.
 _OPENED = (
     "java.lang",
     "java.lang.invoke",
@@ -58,9 +58,9 @@ class Executors:
     """Spark's executors on a cluster: one on each slave.
 
     Args:
-        count: How many.
-        cores: Tasks that each runs at a time.
-        heap: MiB of each.
+        count: The number of executors.
+        cores: The number of tasks that each runs at a time.
+        heap: Heap of each in MiB.
         beyond: MiB that YARN counts for each in addition to its heap.
     """
 
@@ -71,10 +71,10 @@ class Executors:
 
 
 def executors_for(slaves: int, sizes: Sizes) -> Executors:
-    """Return the executors of a cluster: each takes the place of all tasks of its slave.
+    """Return the executors of a cluster: each replaces all tasks of its slave.
 
     Args:
-        slaves: How many slaves there are.
+        slaves: The number of slaves.
         sizes: The sizes of a slave's JVMs, as for MapReduce.
 
     Raises:
@@ -92,7 +92,7 @@ def executors_for(slaves: int, sizes: Sizes) -> Executors:
 
 
 def executors_of(layout: ClusterLayout) -> dict[str, int]:
-    """Return how Spark's executors on a cluster are, for the record; heaps in MiB."""
+    """Return number and sizes of Spark's executors on a cluster, for the record; heaps in MiB."""
     executors = executors_for(len(layout.slaves), layout.sizes)
     return {
         "executors": executors.count,
@@ -127,7 +127,7 @@ def settings(layout: ClusterLayout) -> dict[str, str]:
     """Return the properties of every Spark job on a cluster."""
     executors = executors_for(len(layout.slaves), layout.sizes)
     wait = f"{layout.scaled_wait_ms(LOST_MS)}ms"
-    # Spark sets the greatest heap itself, and takes no job that does.
+    # Spark sets the maximum heap itself, and rejects a job that sets it.
     own = [
         word
         for word in virtual_machine(executors.heap, layout.processors)
@@ -145,7 +145,7 @@ def settings(layout: ClusterLayout) -> dict[str, str]:
         "spark.driver.host": layout.master,
         "spark.ui.enabled": "false",
         "spark.local.dir": f"{DATA}/tmp",
-        # Each machine has them in its toolbox; otherwise they were copied to HDFS for each job.
+        # Each machine has them in its toolbox. By default, Spark copies them to HDFS for each job.
         "spark.yarn.jars": f"local:{HOME}/jars/*",
         "spark.yarn.populateHadoopClasspath": "false",
         "spark.yarn.am.memory": f"{layout.sizes.manager}m",
@@ -159,7 +159,7 @@ def settings(layout: ClusterLayout) -> dict[str, str]:
         "spark.executor.memory": f"{executors.heap}m",
         "spark.executor.memoryOverhead": f"{executors.beyond}m",
         "spark.executor.extraJavaOptions": " ".join(own),
-        # As with MapReduce: the same tasks each time, none of them twice, and all slaves' at once.
+        # As with MapReduce: the same tasks each time, no task twice, and all slaves together.
         "spark.dynamicAllocation.enabled": "false",
         "spark.shuffle.service.enabled": "false",
         "spark.speculation": "false",
@@ -169,10 +169,10 @@ def settings(layout: ClusterLayout) -> dict[str, str]:
         "spark.executor.maxNumFailures": "1",
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": wait,
-        # An executor does not start where one block could take more than all buffers may.
+        # An executor does not start if one block could take more memory than all buffers may.
         "spark.network.maxRemoteBlockSizeFetchToMem": f"{BUFFERS_MIB // 2}m",
         "spark.reducer.maxSizeInFlight": f"{BUFFERS_MIB // 2}m",
-        # What is only slow, as emulated machines are, must not be given up.
+        # Machines that are only slow, such as emulated ones, must not be given up.
         "spark.network.timeout": wait,
         "spark.yarn.am.waitTime": wait,
         "spark.yarn.scheduler.heartbeat.interval-ms": layout.scaled_wait_ms(HEARTBEAT_MS),
@@ -189,13 +189,13 @@ def settings(layout: ClusterLayout) -> dict[str, str]:
 def submission(
     layout: ClusterLayout, main: str, arguments: Sequence[str], properties: Mapping[str, object]
 ) -> list[str]:
-    """Return the command that has Spark run one of the classes of the toolbox's jobs.
+    """Return the command that submits one of the toolbox's job classes to Spark.
 
     Args:
         layout: The cluster.
         main: The class.
-        arguments: What it is given.
-        properties: The job's own, in addition to :func:`settings`, which they override.
+        arguments: The arguments of the class.
+        properties: The job's own properties, which override those of :func:`settings`.
 
     Raises:
         InputError: The cluster's machines are too small for Spark.
@@ -213,7 +213,7 @@ def submission(
         *("-cp", f"{CONF}:{HOME}/jars/*"),
         "org.apache.spark.deploy.SparkSubmit",
         *given,
-        # The classes are among Spark's own archives, so there is no other to name.
+        # The classes are in Spark's own archives, so no further archive is named.
         *("--class", main, "spark-internal"),
         *arguments,
     ]

@@ -1,4 +1,4 @@
-"""A finished job by Spark's event log: phases, counters and delays.
+"""Read a finished job from Spark's event log: phases, counters and delays.
 
 Source of the names: org.apache.spark.util.JsonProtocol, Spark 3.5.6; every line is one event.
 """
@@ -12,16 +12,16 @@ from typing import Any
 from tare.workloads.mapreduce.history import Span
 
 PHASES = ("map", "reduce")
-"""Stages whose tasks write for a shuffle, and those whose tasks write the result."""
+"""The phases: stages whose tasks write for a shuffle, and stages whose tasks write the result."""
 EVENTS = ("ApplicationStart", "ApplicationEnd", "TaskEnd")
-"""What of it is read; each is called ``SparkListener…``."""
+"""The events that Tare reads; in the log, their names begin with ``SparkListener``."""
 _TYPES = {"ShuffleMapTask": "map", "ResultTask": "reduce"}
 _SUCCESS = "Success"
 MS_OF_NS = 1e-6
 
 
 def events_in(log: str) -> Iterator[Mapping[str, Any]]:
-    """Give the events of a log, one a line; what is none is passed over."""
+    """Yield the events of a log, which has one on each line; skip other lines."""
     for line in log.splitlines():
         try:
             found = json.loads(line)
@@ -32,12 +32,12 @@ def events_in(log: str) -> Iterator[Mapping[str, Any]]:
 
 
 def job_of_log(log: str) -> dict[str, Any]:
-    """Return what is kept of a job, in the form in which MapReduce's history is kept.
+    """Return the record of a job, in the form of the record of a MapReduce job.
 
     Raises:
-        KeyError: An event lacks what it always has, or there is no application in it.
-        TypeError: One is built otherwise.
-        ValueError: No task succeeded, or a number is none.
+        KeyError: An event lacks a required field, or the log has no application.
+        TypeError: An event has another structure.
+        ValueError: No task succeeded, or a field is not a number.
     """
     tasks: list[Mapping[str, Any]] = []
     about: Mapping[str, Any] | None = None
@@ -78,8 +78,8 @@ def job_of_log(log: str) -> dict[str, Any]:
 def spans_of(tasks: Sequence[Mapping[str, Any]]) -> tuple[Span, ...]:
     """Return a job's phases, one after the other, from the tasks that succeeded.
 
-    As with MapReduce a phase ends with the last task that is in it, and where two overlap, the
-    later one begins with the end of the one before.
+    As with MapReduce, a phase ends when its last task ends. If two phases overlap, the later one
+    begins at the end of the earlier one.
     """
     found: list[Span] = []
     for name in PHASES:
@@ -92,7 +92,7 @@ def spans_of(tasks: Sequence[Mapping[str, Any]]) -> tuple[Span, ...]:
 
 
 def counters_of(tasks: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the sums over tasks of what Spark counts, under the names that MapReduce's have.
+    """Return the sums of Spark's counters over tasks, with MapReduce's names where they exist.
 
     Intermediate bytes are those written for shuffles and spilled to disks. Spark does not count
     spilled records.
@@ -114,9 +114,9 @@ def counters_of(tasks: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def scheduler_delay_s(task: Mapping[str, Any]) -> float:
-    """Return the seconds of a task that were neither its run nor its data's way there and back.
+    """Return the seconds of a task without its run and the transfer of its code and its result.
 
-    It is what Spark's own pages call the scheduler delay (AppStatusUtils.schedulerDelay).
+    Spark's own pages call this the scheduler delay (AppStatusUtils.schedulerDelay).
     """
     launch, finish = _times(task)
     metrics, info = task["Task Metrics"], task["Task Info"]

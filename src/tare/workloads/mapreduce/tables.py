@@ -1,8 +1,8 @@
-"""Tables that are queried: the same rows wherever they are made, and what must come of a query.
+"""Generate the tables for queries, equal on every machine, and the expected answers.
 
-There are two, of comma-separated values, as in the benchmarks of queries that HiBench took over
-from Pavlo et al. (2009): *visits* of pages, each with where it came from and what it brought, and
-*pages*, each with its rank. All is whole numbers, so that sums do not depend on their order.
+There are two tables of comma-separated values, as in the query benchmarks that HiBench adopted from
+Pavlo et al. (2009). *visits* has the source, the page and the revenue in cents of each visit.
+*pages* has the rank of each page. All numbers are whole, so that sums do not depend on their order.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ COLUMNS = {
 }
 RANKS = 1000
 ROW_BYTES = 20
-"""About as many a visit's row has."""
-# Numbers by chance: x -> 16807 x mod (2^31 - 1) (Park and Miller, 1988), exact in awk's numbers.
+"""The approximate size of a visit's row, in bytes."""
+# Pseudorandom numbers: x -> 16807 x mod (2^31 - 1) (Park and Miller, 1988), exact in awk's numbers.
 _ROWS = """visits() { awk -v rows=$TARE_ROWS -v seed=$1 -v sources=$TARE_SOURCES \\
   -v pages=$TARE_PAGES '
   function next_one() { state = (state * 16807) % 2147483647; return state }
@@ -58,13 +58,13 @@ sort | sha256sum; rm -f {DATA}/table
 
 @dataclass(frozen=True)
 class Tables:
-    """How large the tables are.
+    """The sizes of the tables.
 
     Args:
-        rows: Visits in each file.
-        files: Files of visits.
-        sources: From how many places visits come: about as many rows has an answer.
-        pages: How many pages there are.
+        rows: The number of visits in each file.
+        files: The number of files of visits.
+        sources: The number of sources of visits; an answer has about as many rows.
+        pages: The number of pages.
     """
 
     rows: int
@@ -73,17 +73,17 @@ class Tables:
     pages: int
 
     def put(self, folder: str) -> str:
-        """Return a shell's script that makes both tables and puts them to a folder of HDFS."""
+        """Return a shell script that makes both tables and puts them into a folder of HDFS."""
         return f"TARE_FOLDER={folder} {self._made}{_PUT}"
 
     @property
     def sums(self) -> str:
-        """A shell's script that prints the SHA-256 of each source's sum of cents, in order."""
+        """A shell script that prints the SHA-256 of sorted lines with the cents of each source."""
         return self._made + _SUMS
 
     @property
     def joined(self) -> str:
-        """The same with each source's sum of its pages' ranks in addition to that of cents."""
+        """A script as :attr:`sums`, whose lines also have the sum of the ranks of visited pages."""
         return self._made + _JOINED
 
     @property

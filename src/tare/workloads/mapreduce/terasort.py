@@ -1,4 +1,4 @@
-"""TeraSort: records of 100 bytes are made, sorted, and seen to be in order and all there."""
+"""TeraSort: generate records of 100 bytes, sort them, and verify their order and completeness."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tare.workloads.mapreduce.workload import EngineWorkload, ProgramParameters
 from tare.workloads.values import mapping, words
 
 RECORD = 100
-"""Bytes (sortbenchmark.org's rules for the GraySort and its like)."""
+"""Bytes of a record (sortbenchmark.org's rules for GraySort and similar benchmarks)."""
 _MAIN = "org.apache.hadoop.examples.terasort"
 _FOLDER = "/tare/terasort"
 _CHECKSUM = re.compile(r"^checksum\s+([0-9a-f]+)\s*$", re.MULTILINE)
@@ -58,7 +58,7 @@ class TerasortParameters(ProgramParameters):
 
     @property
     def records(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return self.size // RECORD
 
 
@@ -116,7 +116,7 @@ class Terasort(EngineWorkload[TerasortParameters]):
         return Job(steps, check, (_FOLDER,), parameters.output_replication)
 
     def expected_s(self, parameters: TerasortParameters) -> float:
-        """Estimate the seconds of one cell: three jobs, and what disks and sorting take."""
+        """Estimate the seconds of one cell: three jobs, and the time for disks and sorting."""
         return 3 * 20.0 + 5 * parameters.size / 100e6
 
     def observe(
@@ -160,11 +160,11 @@ def _sort(parameters: TerasortParameters, folders: list[str]) -> JobStep:
 
 
 def wrong_order(results: Mapping[str, Any], records: int) -> str:
-    """Return what is wrong with a sorted output by TeraValidate and HDFS; empty if nothing is.
+    """Describe the problem that TeraValidate or HDFS shows in a sorted output; empty: none.
 
     Args:
         results: The results of the steps.
-        records: How many there must be.
+        records: The expected number of records.
     """
     report = words(results["report"], "output")
     if "error" in report or "misorder" in report:

@@ -1,4 +1,4 @@
-"""Verification of a job's output against that of other programs, which do not use Hadoop."""
+"""Verify a job's output by comparing it with the output of programs that do not use Hadoop."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Any
 from tare.workloads.values import words
 
 EXPECTED, MADE = "expected", "counted"
-"""The steps that print the SHA-256 of what must come, and of what came."""
+"""The steps that print the SHA-256 of the expected output and of the job's output."""
 
 
 def made_sum(folder: str) -> str:
-    """Return a shell's script that prints the SHA-256 of a job's output, its lines in order."""
+    """Return a shell script that prints the SHA-256 of the sorted lines of a job's output."""
     kept = "/tmp/hadoop/made"
     return f"parts {folder} >{kept} && sort {kept} | sha256sum; code=$?; rm -f {kept}; exit $code\n"
 
 
 def differing(results: Mapping[str, Any], wrong: str) -> str:
-    """Return how an output differs from the expected one by the sums of both; empty if not.
+    """Compare the checksums of an output and the expected one; return a message, or empty if equal.
 
     Args:
         results: The results of the steps :data:`EXPECTED` and :data:`MADE`.
-        wrong: The message if they do.
+        wrong: The beginning of the message if they differ.
     """
     sums = [
         re.findall(r"\b[0-9a-f]{64}\b", words(results[step], "output")) for step in (EXPECTED, MADE)

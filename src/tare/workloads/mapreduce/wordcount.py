@@ -1,4 +1,4 @@
-"""Word count: how often each word is in a text, by MapReduce and by the toolbox's own programs."""
+"""Word count: count each word of a text by MapReduce or Spark, and verify with other programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXT_BYTES = 8 << 20
 _MAIN = "org.apache.hadoop.examples.WordCount"
 _SPARK = "tare.spark.WordCount"
 _FOLDER = "/tare/wordcount"
-# Counted by programs that know nothing of Hadoop, as often as the text is there.
+# Count one text with programs that do not use Hadoop, and multiply by the number of copies.
 _EXPECT = f"""tr -s ' \\t\\n\\r\\f' '\\n' <{TEXT} | grep -v '^$' | sort | uniq -c |
 awk -v copies=$TARE_COPIES '{{ print $2 "\\t" $1 * copies }}' | sort | sha256sum
 """
@@ -72,7 +72,7 @@ class Wordcount(EngineWorkload[WordcountParameters]):
     )
 
     def job(self, parameters: WordcountParameters) -> Job:
-        """Return the job, with the text put to HDFS before and the counts compared after."""
+        """Return the steps: put the text into HDFS, count the words, and verify the counts."""
         folders = [f"{_FOLDER}/in", f"{_FOLDER}/out"]
         text = f"TARE_COPIES={parameters.copies} TARE_TEXT={TEXT}\n"
         steps = (
@@ -84,7 +84,7 @@ class Wordcount(EngineWorkload[WordcountParameters]):
         return Job(steps, wrong_counts, (_FOLDER,), parameters.replication)
 
     def expected_s(self, parameters: WordcountParameters) -> float:
-        """Estimate the seconds of one cell: a job, and a second for a map's start and text each."""
+        """Estimate the seconds of one cell: a job, and 1.5 s for each map."""
         return 20.0 + 1.5 * parameters.copies
 
     def observe(

@@ -1,4 +1,4 @@
-"""What the workloads on a cluster of Hadoop have in common."""
+"""The common base of the workloads on a Hadoop cluster."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ClusterParameters(Parameters):
 
     @property
     def properties(self) -> dict[str, object]:
-        """What a job's client sets."""
+        """Hadoop's properties that a job's client sets."""
         return {} if self.replication is None else {"dfs.replication": self.replication}
 
 
@@ -51,7 +51,7 @@ class EngineParameters(ClusterParameters):
 
     @property
     def hadoop_properties(self) -> dict[str, object]:
-        """What a job of Spark sets for Hadoop's client in it."""
+        """Spark's properties that set those of the Hadoop client in a Spark job."""
         return {f"spark.hadoop.{name}": value for name, value in self.properties.items()}
 
 
@@ -80,10 +80,10 @@ class ClusterWorkload(Workload[C]):
     needs: frozenset[Need] = frozenset({"toolbox", "toolbox-hadoop", "disk", "network"})
     carried_out_by = "program"
     grows: tuple[str, ...] = ("size",)
-    """The parameters that count for each slave where a study says ``per-slave``."""
+    """The parameters that are multiplied by the number of slaves if a study sets ``per-slave``."""
 
     def on_slaves(self, parameters: C, slaves: int) -> C:
-        """Return the parameters of a job on so many slaves; see :attr:`grows`."""
+        """Return the parameters of a job on this number of slaves; see :attr:`grows`."""
         if not parameters.per_slave:
             return parameters
         given = dict(parameters)
@@ -92,14 +92,14 @@ class ClusterWorkload(Workload[C]):
 
     @abstractmethod
     def job(self, parameters: C) -> Job:
-        """Return what is done on the cluster."""
+        """Return the job to run on the cluster."""
 
     def work(self, parameters: C) -> Work:
         """Return the job."""
         return self.job(parameters)
 
     def request(self, parameters: C) -> dict[str, Any]:
-        """Return nothing: no single machine is asked."""
+        """Return nothing: no single machine gets a request."""
         return {}
 
     def ran(self, result: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -115,11 +115,11 @@ class EngineWorkload(ClusterWorkload[E]):
     """The step that the engine runs; all others are the same with each engine."""
 
     def needs_for(self, parameters: E) -> frozenset[Need]:
-        """Return what its machines must have: Spark and Hive are in a toolbox of their own."""
+        """Return the needs of its machines: Spark and Hive are in a toolbox of their own."""
         return self.needs | (set() if parameters.engine == "mapreduce" else {"toolbox-analytics"})
 
     def memory_for(self, parameters: E) -> int:
-        """Return the least memory of a machine: Spark's and Hive's are large ones."""
+        """Return the minimum memory of a machine, in bytes; Spark and Hive need more."""
         return self.memory if parameters.engine == "mapreduce" else LEAST_MEMORY
 
     def metrics_for(self, parameters: E) -> tuple[Metric, ...]:

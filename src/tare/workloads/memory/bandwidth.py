@@ -23,7 +23,8 @@ ELEMENTS = {"u64": "64-bit integers", "f64": "doubles"}
 HEADLINES = ("copy-u64", "triad-f64")
 PREPARATION_S = 0.5
 ARRAYS = "arrays"
-"""Where a cell's record holds how large arrays and last-level cache were; reports name by it."""
+"""The field of a cell's record with the sizes of the arrays and of the last-level cache, from which
+reports find whether a cache held the arrays."""
 
 
 class MemoryBandwidthParameters(Parameters):
@@ -87,20 +88,20 @@ class MemoryBandwidth(Workload[MemoryBandwidthParameters]):
         return parameters.duration * len(self.metrics) + PREPARATION_S
 
     def clocked_s(self, parameters: MemoryBandwidthParameters) -> float:
-        """Return the seconds that the clock ends."""
+        """Return the seconds that the duration fixes, however slow the machine is."""
         return parameters.duration * len(self.metrics)
 
     def counts_memory(self, parameters: MemoryBandwidthParameters) -> bool:
-        """Return whether a study asks for counters."""
+        """Return whether the study requests counters."""
         return parameters.counters
 
     def facts(
         self, parameters: MemoryBandwidthParameters, result: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return how large the arrays and the last-level cache were, and what was counted.
+        """Return the sizes of the arrays and the last-level cache, and the counters' values.
 
         Raises:
-            ValueError: What is there is not what counters tell.
+            ValueError: The counters' values have another form.
         """
         sizes = {
             name: result[name]

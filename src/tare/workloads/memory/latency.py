@@ -25,7 +25,7 @@ STATED: Mapping[int, str] = {
     256 << 20: "beyond nearly all last-level caches; page tables no longer fit into caches near by",
     1 << 30: "beyond all last-level caches",
 }
-"""Sizes in bytes that have a metric of their own, and what they stand for."""
+"""Maps each size in bytes that has a metric of its own to its meaning."""
 
 HEADLINES = (16 << 10, 64 << 20)
 LAYING_S_PER_BYTE = 2e-9
@@ -112,7 +112,7 @@ class MemoryLatency(Workload[MemoryLatencyParameters]):
         return len(sizes) * parameters.duration + sum(sizes) * LAYING_S_PER_BYTE + PREPARATION_S
 
     def clocked_s(self, parameters: MemoryLatencyParameters) -> float:
-        """Return the seconds that the clock ends."""
+        """Return the seconds that the duration fixes, however slow the machine is."""
         return parameters.duration * len(parameters.sizes or LADDER)
 
     def observe(

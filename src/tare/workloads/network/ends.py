@@ -1,4 +1,4 @@
-"""Workloads of two or three machines: one serves, another asks, and one may be between them."""
+"""Workloads of two or three machines: a server, a client, and in some a proxy between them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any, Literal
 from tare.workloads.contract import NETWORK, P, Work, Workload
 
 IPERF_PORT, AGENT_PORT, HTTP_PORT = 5201, 7100, 8080
-"""The ports that are served; user-mode networks forward these alone (platforms/network.py)."""
+"""The ports of servers; user-mode networks forward only these (platforms/network.py)."""
 ORIGIN_PORT = 8081
 """The port of an origin, which is outside the machine and so behind no user-mode network."""
 
 PEER = "peer"
 """The role of the end outside the machine that is measured."""
 ORIGIN = "origin"
-"""The role of the server outside it that a machine between client and server asks itself."""
+"""The role of the server outside the machine to which a proxy in the machine sends requests."""
 WITH_PEER = frozenset({PEER})
 
 
 def origin_names(count: int) -> list[str]:
-    """Return the names under which an :class:`End` speaks of so many addresses of the origin."""
+    """Return the placeholders' names of ``count`` addresses of the origin; see :class:`End`."""
     return [ORIGIN, *(f"{ORIGIN}-{number}" for number in range(2, count + 1))]
 
 
@@ -30,11 +30,12 @@ def origin_names(count: int) -> list[str]:
 class End:
     """The request that the agent at one end runs.
 
-    In the parameters ``{address}`` and ``{port}`` stand for the server's: where it serves, for the
-    server's end, and where it is reached, for the other; a parameter ``port`` becomes a number.
-    ``{origin}`` stands for the origin's address, where there is one, ``{origin-2}`` and so on for
-    its others, ``{origin-port}``, ``{origin-2-port}`` and so on for the port at each, and
-    ``{straight}`` for that under which the client reaches it with nothing between them.
+    The parameters may contain placeholders. ``{address}`` and ``{port}`` are the server's: those it
+    listens on at the server's end, and those to connect to at the other end. A parameter ``port``
+    becomes a number. ``{origin}`` is the first address of the origin, if there is an origin, and
+    ``{origin-2}`` and so on are its further addresses. ``{origin-port}``, ``{origin-2-port}`` and
+    so on are the ports at these addresses. ``{straight}`` is the address at which the client
+    reaches the origin with nothing between them.
 
     Args:
         workload: The workload's name in the agent.
@@ -47,7 +48,7 @@ class End:
     def at(
         self, address: str, port: int, origins: Sequence[str] = ("",), straight: str = ""
     ) -> dict[str, Any]:
-        """Return the parameters with addresses and port put in.
+        """Return the parameters with addresses and ports in place of the placeholders.
 
         Args:
             address: The server's address.
@@ -79,7 +80,7 @@ def _filled(value: Any, words: Mapping[str, str], port: int) -> Any:
 
 @dataclass(frozen=True)
 class Stage:
-    """One of the loads that a client applies in turn.
+    """One of the loads that a client applies one after the other.
 
     Args:
         name: Unique within the cell.
@@ -106,12 +107,12 @@ class Stage:
 
 
 Results = Mapping[str, Mapping[str, Any]]
-"""What stages found, by their names, in their order."""
+"""The results of stages, by name, in the order of the stages."""
 
 
 @dataclass(frozen=True)
 class ProxiedTraffic:
-    """The set-up and the loads where the machine is a proxy between client and origin.
+    """The set-up and the loads if the machine is a proxy between client and origin.
 
     Args:
         origin: The request of the origin, which serves next to the client on
@@ -123,9 +124,9 @@ class ProxiedTraffic:
         version: The command that prints a program's version and build in the machine.
         files: The kernel's files that an account keeps; ``{interface}`` in a path stands for the
             machine's own interface.
-        outside_files: The same at the client and at the origin.
+        outside_files: The kernel's files that the accounts of client and origin keep.
         summed: Returns the cell's result from everything that the agents reported.
-        origin_addresses: How many addresses of the origin the client uses.
+        origin_addresses: The number of the origin's addresses that the proxy uses.
     """
 
     origin: End
@@ -144,10 +145,12 @@ class Ends(Work):
     """The two ends of one cell.
 
     Args:
-        port: Which port is served.
-        server: Works until the client has ended; its result is the client's under ``server``.
-        client: Measures.
-        serves: Where the server is. The other end is the peer, outside the machine.
+        port: The server's port.
+        server: The server, which runs until the client has ended. The client's result contains its
+            result under ``server``.
+        client: The client, which measures.
+        serves: The end that is the server; the other end is the client. The peer is outside the
+            machine.
     """
 
     port: int
@@ -161,9 +164,9 @@ class ProxiedEnds(Work):
     """The three ends of one cell.
 
     Args:
-        port: Which port the machine serves.
-        server: Serves in the machine that is measured.
-        client: The first load.
+        port: The port that the machine's server listens on.
+        server: The server in the machine that is measured.
+        client: The first load of the client.
         through: The stages between client and origin, for a proxied cell.
     """
 
@@ -182,7 +185,7 @@ class PairWorkload(Workload[P]):
 
     @abstractmethod
     def ends(self, parameters: P) -> Ends:
-        """Return what each of the two ends does."""
+        """Return the work of each of the two ends."""
 
     def work(self, parameters: P) -> Work:
         """Return the ends."""
@@ -197,7 +200,7 @@ class ProxiedWorkload(Workload[P]):
 
     @abstractmethod
     def ends(self, parameters: P) -> ProxiedEnds:
-        """Return what each of the three ends does."""
+        """Return the work of each of the three ends."""
 
     def work(self, parameters: P) -> Work:
         """Return the ends."""

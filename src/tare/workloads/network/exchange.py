@@ -1,4 +1,4 @@
-"""Exchanges with a machine over a network: over kept connections, or each over one of its own."""
+"""Exchange messages with a machine: over persistent connections, or each over a new connection."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ class _Exchange(PairWorkload[ExchangeParameters]):
     measured: Mapping[str, str]
 
     def request(self, parameters: ExchangeParameters) -> dict[str, Any]:
-        """Return what the client's end is sent."""
+        """Return the parameters of the client's end."""
         return dict(self.ends(parameters).client.params)
 
     def ends(self, parameters: ExchangeParameters) -> Ends:
-        """Return the ends: the machine serves, the peer asks."""
+        """Return the ends: the machine serves, and the peer sends requests."""
         common = {
             "address": "{address}",
             "port": "{port}",
@@ -98,7 +98,7 @@ class _Exchange(PairWorkload[ExchangeParameters]):
         return parameters.duration + WARMUP_S + PREPARATION_S
 
     def clocked_s(self, parameters: ExchangeParameters) -> float:
-        """Return the seconds that the clock ends."""
+        """Return the seconds that the duration fixes, however slow the machine is."""
         return parameters.duration + WARMUP_S
 
     def observe(

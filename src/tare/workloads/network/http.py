@@ -1,4 +1,4 @@
-"""``http-load``: nginx in the machine, and a client outside it that counts and times."""
+"""``http-load``: nginx in the machine, and a client outside it that counts and times requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tare.workloads.values import numbers
 PREPARATION_S = 1.5
 INTERVAL_S = 0.1
 USUAL_INTERVALS, MOST_INTERVALS = 3000, 20_000
-"""Intervals of a timeline; the agent holds a histogram for each, and takes at most the latter."""
+"""The usual and the maximum number of intervals of a time series. The agent keeps a histogram for
+each interval, and accepts at most the maximum."""
 
 
 class HttpLoadParameters(Parameters):
@@ -68,7 +69,7 @@ class HttpLoadParameters(Parameters):
 
 
 def interval_of(asked: HttpLoadParameters) -> float:
-    """Return the seconds of an interval of the timeline, as requested or as fits the duration."""
+    """Return the seconds of the time series' intervals: as requested, or to fit the duration."""
     wanted = asked.interval or max(INTERVAL_S, asked.duration / USUAL_INTERVALS)
     return max(wanted, asked.duration / MOST_INTERVALS)
 
@@ -107,7 +108,7 @@ class HttpLoad(PairWorkload[HttpLoadParameters]):
         return tuple(each for each in self.metrics if each.name != "bandwidth" or parameters.size)
 
     def request(self, parameters: HttpLoadParameters) -> dict[str, Any]:
-        """Return what the client's end is sent."""
+        """Return the parameters of the client's end."""
         return dict(self.ends(parameters).client.params)
 
     def ends(self, parameters: HttpLoadParameters) -> Ends:
@@ -139,7 +140,7 @@ class HttpLoad(PairWorkload[HttpLoadParameters]):
         return parameters.duration + parameters.warmup + PREPARATION_S
 
     def clocked_s(self, parameters: HttpLoadParameters) -> float:
-        """Return the seconds that the clock ends."""
+        """Return the seconds that the duration fixes, however slow the machine is."""
         return parameters.duration + parameters.warmup
 
     def observe(

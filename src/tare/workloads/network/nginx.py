@@ -6,7 +6,7 @@ from tare.workloads.network.ends import End
 
 FOLDER = "/tmp/tare-nginx"
 LEAST_CONNECTIONS = 4096
-"""So many connections a worker takes in any case."""
+"""The number of concurrent connections that a worker accepts at least."""
 
 CONFIGURATION = """\
 daemon off;
@@ -35,7 +35,7 @@ http {{
 """
 """Nginx's configuration: a worker for each CPU, no access log, files from memory by sendfile.
 
-It stays the user it is: a container lacks what changing to another would take.
+nginx keeps its user: in a container, it lacks the capabilities to change to another.
 """
 
 
@@ -45,11 +45,11 @@ def nginx(
     """Return a server of one file, ``/file``.
 
     Args:
-        size: The file's bytes; it may be empty.
+        size: The file's size in bytes; it may be 0.
         port: The port that it listens on, at the given address.
-        workers: Its processes; None: one for each CPU that it may use.
-        connections: How many each of them has to take at once, at least.
-        ports: At how many ports it listens, from ``port`` on.
+        workers: The number of its processes; None: one for each CPU that it may use.
+        connections: The number of concurrent connections that each process must accept at least.
+        ports: The number of ports that it listens on, from ``port`` on.
     """
     numbers = ("{port}", *(str(port + more) for more in range(1, ports)))
     most = max(LEAST_CONNECTIONS, connections)
@@ -58,7 +58,7 @@ def nginx(
         listens="\n        ".join(f"listen {{address}}:{each} backlog=4096;" for each in numbers),
         workers=workers or "auto",
         connections=most,
-        # Each has its socket and the file open; a login's usual limit is 1024 in all.
+        # Each connection has a socket and the file open; a login's usual limit is 1024 in total.
         descriptors=2 * most + 64,
     )
     return End(

@@ -1,4 +1,4 @@
-"""``packet-rate``: how many small packets get from one end to the other."""
+"""``packet-rate``: measure the rate of small packets from one end to the other."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class PacketRate(PairWorkload[PacketRateParameters]):
     )
 
     def request(self, parameters: PacketRateParameters) -> dict[str, Any]:
-        """Return what the sender's end is sent."""
+        """Return the parameters of the sender's end."""
         return dict(self.ends(parameters).client.params)
 
     def ends(self, parameters: PacketRateParameters) -> Ends:
-        """Return the ends: the receiver serves."""
+        """Return the ends: the receiver is the server, and the sender the client."""
         at = {"address": "{address}", "port": "{port}"}
         sender = {
             "bytes": parameters.size,
@@ -68,7 +68,7 @@ class PacketRate(PairWorkload[PacketRateParameters]):
         return parameters.duration + PREPARATION_S
 
     def clocked_s(self, parameters: PacketRateParameters) -> float:
-        """Return the seconds that the clock ends."""
+        """Return the seconds that the duration fixes, however slow the machine is."""
         return parameters.duration
 
     def observe(

@@ -54,7 +54,7 @@ class NetStream(PairWorkload[NetStreamParameters]):
     )
 
     def request(self, parameters: NetStreamParameters) -> dict[str, Any]:
-        """Return what the client's end is sent."""
+        """Return the parameters of the client's end."""
         return dict(self.ends(parameters).client.params)
 
     def ends(self, parameters: NetStreamParameters) -> Ends:
@@ -62,7 +62,7 @@ class NetStream(PairWorkload[NetStreamParameters]):
         server = ["iperf3", "--server", "--bind", "{address}", "--port", "{port}"]
         client = [
             *("iperf3", "--client", "{address}", "--port", "{port}", "--json"),
-            # One interval: the whole of it, or the answer would grow with the duration.
+            # A single interval for the whole run; otherwise the answer grows with the duration.
             *(
                 "--interval",
                 "0",
@@ -80,7 +80,7 @@ class NetStream(PairWorkload[NetStreamParameters]):
             server=End("serve-program", {"argv": server, "port": IPERF_PORT}),
             client=End(
                 "program",
-                # It ends with 1 when something failed, and says in its JSON what.
+                # On a failure iperf3 exits with 1, and its JSON has the reason.
                 {
                     "steps": [{"argv": client, "codes": [0, 1]}],
                     "timeout_s": limit_s,
@@ -94,17 +94,17 @@ class NetStream(PairWorkload[NetStreamParameters]):
         return parameters.duration + parameters.warmup + PREPARATION_S
 
     def clocked_s(self, parameters: NetStreamParameters) -> float:
-        """Return the seconds that the clock ends."""
+        """Return the seconds that the duration fixes, however slow the machine is."""
         return parameters.duration + parameters.warmup
 
     def observe(
         self, parameters: NetStreamParameters, result: Mapping[str, Any]
     ) -> dict[str, float]:
-        """Return iperf3's own figures: what the receiver says it received, in bytes per second.
+        """Return iperf3's own figures; the bandwidth is the receiver's, in bytes per second.
 
         Raises:
-            KeyError: Its answer lacks one.
-            ValueError: Its answer is not JSON, or states a failure.
+            KeyError: iperf3's answer lacks a figure.
+            ValueError: iperf3's answer is not JSON, or reports a failure.
         """
         answer = iperf_answer(words(result, "output"))
         received = number(answer, "end.sum_received.bits_per_second") / _BITS
@@ -120,7 +120,7 @@ def iperf_answer(text: str) -> dict[str, Any]:
     """Return iperf3's answer in JSON.
 
     Raises:
-        ValueError: It is not a JSON object, or iperf3 reports a failure.
+        ValueError: The text is not a JSON object, or iperf3 reports a failure.
     """
     try:
         answer = json.loads(text)

@@ -1,4 +1,4 @@
-"""``switch``: how long it takes to switch between threads of one priority on one CPU."""
+"""``switch``: measure the time of a switch between threads of one priority on one CPU."""
 
 from __future__ import annotations
 

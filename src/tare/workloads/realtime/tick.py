@@ -1,4 +1,4 @@
-"""``tick``: a busy loop timed again and again; what exceeds its undisturbed duration was taken."""
+"""``tick``: time a busy loop repeatedly; time beyond its undisturbed duration was taken from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_SAMPLES = 20_000
 HIGHEST_PRIORITY = 99
 PREPARATION_S = 0.1
 BARE_READ_S = 15e-9
-"""About what one read of the counter takes with its recording."""
+"""The approximate seconds of one read of the counter, including its recording."""
 
 
 class TickParameters(Parameters):
@@ -188,28 +188,28 @@ class Tick(Workload[TickParameters]):
         ) + PREPARATION_S
 
     def clocked_s(self, parameters: TickParameters) -> float:
-        """Return the seconds that the clock ends, or that the calibrated loop takes anywhere."""
+        """Return the seconds that the duration or the calibrated loop fixes on any machine."""
         if parameters.duration is not None:
             return parameters.duration
         return (parameters.samples or DEFAULT_SAMPLES) * parameters.loop
 
     def counts_memory(self, parameters: TickParameters) -> bool:
-        """Return whether a study asks for counters."""
+        """Return whether the study requests counters."""
         return parameters.counters
 
     def facts(self, parameters: TickParameters, result: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return what the processor counted, if it was asked to.
+        """Return the values of the processor's counters, if the study requests them.
 
         Raises:
-            ValueError: What is there is not what counters tell.
+            ValueError: The counters' values have another form.
         """
         return counted(result)
 
     def observe(self, parameters: TickParameters, result: Mapping[str, Any]) -> dict[str, float]:
-        """Return the metrics; ``loop-rate`` only where there is a loop, ``slowdown`` if there is.
+        """Return the metrics; no ``loop-rate`` without a loop, no ``slowdown`` after a speed-up.
 
         Raises:
-            KeyError: Something is missing.
+            KeyError: A value is missing.
             ValueError: A value is not a finite number, or no time passed.
         """
         values = numbers(

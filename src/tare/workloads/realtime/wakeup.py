@@ -1,4 +1,4 @@
-"""``wakeup``: how late a real-time thread runs that a timer or another CPU wakes up."""
+"""``wakeup``: measure how late a real-time thread runs after a timer or another CPU wakes it."""
 
 from __future__ import annotations
 
@@ -96,11 +96,11 @@ class Wakeup(Workload[WakeupParameters]):
         return parameters.duration + PREPARATION_S
 
     def clocked_s(self, parameters: WakeupParameters) -> float:
-        """Return the seconds that the clock ends."""
+        """Return the seconds that the duration fixes, however slow the machine is."""
         return parameters.duration
 
     def vcpus_for(self, parameters: WakeupParameters) -> int:
-        """Return the least vCPUs: a futex's wake-up goes from one to another."""
+        """Return the minimum number of vCPUs: 2 for a futex, which one vCPU wakes for another."""
         return 2 if parameters.by == "futex" else 1
 
     def observe(self, parameters: WakeupParameters, result: Mapping[str, Any]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Where the time went while the proxy was full: on the host by owner, in the machine by kind."""
+"""Account for CPU time while the proxy is full: on the host by owner, in the machine by kind."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ from tare.workloads.values import finite, number, shortened
 
 HOST, INSIDE = "host", "inside"
 NOT_OF_MACHINE = frozenset({CLIENT, ORIGIN, NEIGHBOURS, TARE, KSOFTIRQD, VSWITCHD})
-"""Owners whose time is not a cost of the machine; that of its network threads is."""
+"""Owners whose time is not a cost of the machine; the time of its network threads is one."""
 OWNED = 0.95
 """The least share of the time with an owner; below it, the figure is too incomplete."""
 MOST_OF_GIVEN = 1.1
-"""Above this, the two clocks of a host's threads differ by more than their steps."""
+"""Above this value of ``threads_of_given``, the two clocks differ by more than their resolution."""
 NOT_WATCHED = "the machine runs on another computer, whose CPUs are not watched"
 SLOW_LOOK = 0.1
-"""If reading all threads takes more of the time than this, those read last are underestimated."""
+"""If reading all threads takes a larger share of the time, the threads read last are
+underestimated."""
 
 
 @dataclass(frozen=True)
@@ -60,20 +61,19 @@ class Spent:
 
 @dataclass(frozen=True)
 class CpuAccount:
-    """The CPU time by user, and how many requests were answered meanwhile.
+    """The CPU time by owner and kind, as shares and per request.
 
     Args:
         spent: All CPU time; at each place, the largest share first.
-        machine_s: CPU seconds of the host for the machine, per request; None: the host does not
-            know.
-        owned: The share of the host's CPU time that has an owner: idle CPUs counted, and what the
-            hypervisor below a host that is itself a virtual machine took from it. None: the machine
-            is on another computer, whose CPUs nobody watches.
+        machine_s: CPU seconds of the host for the machine, per request; None: not known.
+        owned: The share of the host's CPU time that has an owner. It includes idle time, and, if
+            the host is itself a virtual machine, the time that its hypervisor took from it. None:
+            the machine is on another computer, whose CPUs are not observed.
         softirq: Seconds of the host's software interrupts per request; they count as part of the
             work that they interrupt. None: not known.
         hardirq: The same for hardware interrupts.
         cycles_per_s: Cycles of a busy CPU of the host in a second; None: not counted.
-        no_cycles: Why they were not counted.
+        no_cycles: The reason why cycles were not counted.
         cpus: The number of CPUs of the host, to which shares refer; under Xen the computer's.
         threads_of_given: The time of the host kernel's threads by its own clock, as a share of
             the time that the hypervisor below gave it; None: there is no hypervisor below.
@@ -92,11 +92,11 @@ class CpuAccount:
 
 @dataclass(frozen=True)
 class HypervisorUse:
-    """The use of the CPUs by the account of the hypervisor below the host's kernel, in CPUs.
+    """The use of the CPUs as the hypervisor below the host's kernel reports it, in CPUs.
 
     Args:
-        domain: The machine's number there.
-        cpus: How many CPUs there are.
+        domain: The machine's number in that hypervisor.
+        cpus: The number of CPUs.
         machine, host: CPUs that the machine and the host's kernel had.
         others: CPUs that each other machine had, by its name.
         host_on: The CPUs that the host's kernel is restricted to; empty: not known.
@@ -140,16 +140,16 @@ def owners_in(reported: Mapping[str, Any]) -> Owners:
 
 
 def account_of(result: Mapping[str, Any]) -> CpuAccount:
-    """Return where the time went.
+    """Return the account of CPU time in a result.
 
     Args:
         result: Has the ``accounts`` of ``host`` and ``machine``, the ``owners``, the machine's own
-            CPUs (``cpus``, of the host's account where ``shared``), and the stage ``full``. Where
-            the host's kernel has only some of the computer, ``below`` has who had all of it.
+            CPUs (``cpus``; with ``shared``, in the host's account), and the stage ``full``. If the
+            host's kernel has only some of the computer's CPUs, ``below`` has the use of all CPUs.
             Without an account of ``host``, only the machine's own is used.
 
     Raises:
-        KeyError, ValueError: Something is missing, or has another form than the agent's answers.
+        KeyError, ValueError: A field is missing, or has another form than in the agent's answers.
     """
     accounts, owners = result["accounts"], owners_in(result["owners"])
     rate = number(result, "stages.full.requests_per_s")
@@ -178,14 +178,14 @@ def account_of(result: Mapping[str, Any]) -> CpuAccount:
         if below.host > 0:
             of_given = (sum(owned.values()) + sum(strangers.values())) / (below.host * seconds)
             owned, strangers = (_shortened(each, of_given) for each in (owned, strangers))
-        # Time that the host's kernel did not get was idle, or others had it: it is shown as that.
+        # Time that the host's kernel did not get is shown as idle, or as the time of others.
         total_s, idle_s = below.cpus * seconds, below.idle * seconds
         owned[VCPUS] = owned.get(VCPUS, 0.0) + below.machine * seconds
         others = {f"machine {name}": spent * seconds for name, spent in below.others.items()}
         steal_s = 0.0
     by_owner = {**with_strangers(owned, strangers, total_s), **others, IDLE: idle_s}
     nobodys = max(0.0, total_s - sum(by_owner.values()))
-    # Taken from the time of no thread: not every kernel excludes stolen time from its threads'.
+    # Only time without an owner can be stolen time: some kernels count stolen time for threads.
     stolen = min(nobodys, steal_s)
     left = nobodys - stolen
     cycles, no_cycles = _cycles_per_s(host, busy_s - stolen)
@@ -209,7 +209,7 @@ def account_of(result: Mapping[str, Any]) -> CpuAccount:
 def _machine_account(
     result: Mapping[str, Any], machine: Mapping[str, Any], rate: float
 ) -> CpuAccount:
-    """Return the account of a machine on another computer, whose CPUs nobody watches."""
+    """Return the account of a machine on another computer, whose CPUs are not observed."""
     requests = rate * number(machine, "seconds")
     if requests <= 0:
         raise ValueError("no requests were answered while the CPUs were watched")
@@ -220,14 +220,14 @@ def _machine_account(
 
 
 def merge_accounts(parts: Sequence[CpuAccount], rates: Sequence[float]) -> CpuAccount:
-    """Return the account of several stretches of time, all of one length, as if of one.
+    """Merge the accounts of several equally long periods into one.
 
     Args:
-        parts: One of each stretch.
-        rates: Requests per second in each.
+        parts: The account of each period.
+        rates: Requests per second in each period.
 
     Raises:
-        ValueError: There is none.
+        ValueError: There is no account.
     """
     if not parts:
         raise ValueError("there is no account")
@@ -272,14 +272,15 @@ def merge_accounts(parts: Sequence[CpuAccount], rates: Sequence[float]) -> CpuAc
 def _shortened(spent: Mapping[str, float], of_given: float) -> dict[str, float]:
     """Return the times of threads, scaled down if they exceed what their kernel was given.
 
-    The hypervisor below counts what it gave. The kernel's clock may continue while a CPU was taken
-    away, and reading all threads takes a while, so each is counted over another stretch.
+    The hypervisor below counts the time that it gave. The kernel's clock may continue while a CPU
+    is taken away. Reading all threads also takes a while, so each thread is counted over another
+    period.
     """
     return {who: seconds / max(1.0, of_given) for who, seconds in spent.items()}
 
 
 def unowned(found: CpuAccount) -> list[str]:
-    """Return a warning where too much of the host's CPU time has no owner."""
+    """Return a warning if too much of the host's CPU time has no owner."""
     if found.owned is None or found.owned >= OWNED:
         return []
     return [
@@ -289,7 +290,7 @@ def unowned(found: CpuAccount) -> list[str]:
 
 
 def clock_warnings(found: CpuAccount) -> list[str]:
-    """Return a warning where the threads of a host ran for far more than its kernel was given."""
+    """Return a warning if a host's threads ran far longer than the time its kernel was given."""
     if found.threads_of_given is None or found.threads_of_given <= MOST_OF_GIVEN:
         return []
     return [
@@ -302,7 +303,7 @@ def slow_look(host: Mapping[str, Any]) -> list[str]:
     """Return a warning if reading the host's threads took much of the time.
 
     Args:
-        host: The host's account. Those of older runs do not have the time that it took.
+        host: The host's account. Accounts of older runs lack the time of the reading (``look_s``).
     """
     look_s, seconds = float(host.get("look_s", 0.0)), number(host, "seconds")
     if look_s <= SLOW_LOOK * seconds:
@@ -314,7 +315,7 @@ def slow_look(host: Mapping[str, Any]) -> list[str]:
 
 
 def _cycles_per_s(host: Mapping[str, Any], busy_s: float) -> tuple[float | None, str]:
-    """Return the cycles of a busy CPU in a second; or why they are not known."""
+    """Return the cycles per second of a busy CPU and an empty text, or None and the reason."""
     reported = host.get("cycles")
     if not isinstance(reported, Mapping):
         return None, "they were not counted"
@@ -345,7 +346,14 @@ def _machine_cpu_s(
     result: Mapping[str, Any],
     hosts: Mapping[int, Mapping[str, float]] | None,
 ) -> dict[str, float]:
-    """Return what the machine's own CPUs did, in seconds."""
+    """Return the seconds of the machine's own CPUs by kind of use.
+
+    Args:
+        machine: The machine's account.
+        result: Has the machine's CPUs (``cpus``), as the host numbers them.
+        hosts: The seconds of each CPU of the host by kind, if the machine shares the host's
+            kernel; None: use the machine's account.
+    """
     cpus = _seconds_by_cpu(machine) if hosts is None else hosts
     chosen = [int(cpu) for cpu in result.get("cpus", ())] if hosts is not None else []
     kept = [cpus[cpu] for cpu in (chosen or cpus) if cpu in cpus]

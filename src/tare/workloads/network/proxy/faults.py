@@ -1,4 +1,4 @@
-"""What went wrong while requests were passed: each fault by its name, with its count."""
+"""List the faults while the proxy forwarded requests: each with its name and its count."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def faults_of(
     grew: Mapping[str, int],
     network: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return each fault: ``where`` it was seen, ``stage``, ``what`` it is, and its ``count``.
+    """Return each fault: its place (``where``), ``stage``, name (``what``) and ``count``.
 
-    HAProxy's own counts are of all that it has done, those of the machine's kernel of the time in
-    which the CPUs were watched.
+    HAProxy's own counts cover its whole run. The counts of the machine's kernel cover the time in
+    which the CPUs were observed.
 
     Args:
-        stages: What the client found, by stage.
+        stages: The client's results, by stage.
         machine: The account of the machine.
-        grew: By how much the counters of its kernel grew meanwhile.
-        network: What the machines are on: what its switch tracked and lost (``tracked``).
+        grew: The increase of each counter of the machine's kernel meanwhile.
+        network: The network of the machines; ``tracked`` has what its switch tracked and lost.
     """
     found = [
         _fault(CLIENT, name, what, count)
@@ -62,8 +62,8 @@ def faults_of(
     origins = [row for row in rows if row.get("svname", "").startswith(ORIGIN)]
     unconnected = _sum(origins, "econ")
     ports = kernel.waiting_ports(after)
-    # The kernel counts all that wait, those on a listener's port too, which take none: they are the
-    # reason only where connections could not be made.
+    # The kernel's count includes connections on a listener's port, which use up no port. They are
+    # therefore a fault only if connections could not be made.
     if unconnected and ports is not None and ports[0] >= SCARCE * ports[1] * len(origins) > 0:
         found.append(_fault(MACHINE, "full", PORTS, ports[0]))
     fronts = [row for row in rows if row.get("svname") == "FRONTEND"]
@@ -80,9 +80,9 @@ def _lost(network: Mapping[str, Any]) -> dict[str, int]:
 
 
 def fault_warnings(faults: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return in words what the machine's kernel and HAProxy counted.
+    """Return a warning for each fault that the machine's kernel or HAProxy counted.
 
-    Clients and switches report their own in their own words.
+    Clients and switches report their faults in warnings of their own.
     """
     return [
         f"{each['where']}: {each['count']} {_WORDS.get(each['what'], each['what'])}"

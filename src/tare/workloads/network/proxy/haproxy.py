@@ -35,7 +35,7 @@ backend origins
 """
 """HAProxy's configuration: no log, no checks of the origin's health, no request tried twice.
 
-With one request a connection it closes the origin's connection after the answer, too.
+With one request per connection, it also closes the connection to the origin after the answer.
 """
 KEEPING = "option http-keep-alive\n    http-reuse always"
 CLOSING = "option httpclose"
@@ -44,15 +44,15 @@ SUITES = {
     "aes-256-gcm": "TLS_AES_256_GCM_SHA384",
     "chacha20-poly1305": "TLS_CHACHA20_POLY1305_SHA256",
 }
-"""The ciphers of TLS 1.3 by the names of RFC 8446 (B.4)."""
+"""Maps the cipher names of a study to those of TLS 1.3 (RFC 8446, B.4)."""
 
 
 def haproxy(parameters: ProxyParameters, shown: Identity | None = None) -> End:
     """Return HAProxy with its configuration.
 
     Args:
-        parameters: What is asked for through it.
-        shown: The key and certificate by which it ends TLS, where it does.
+        parameters: The parameters of the load.
+        shown: The key and certificate with which it terminates TLS; None: no TLS.
     """
     kept = parameters.requests == "keep-alive"
     maxconn = connection_limit(parameters)
@@ -82,16 +82,16 @@ def haproxy(parameters: ProxyParameters, shown: Identity | None = None) -> End:
 
 
 def connection_limit(parameters: ProxyParameters) -> int:
-    """Return how many connections it takes at once, and the origin as many.
+    """Return the number of concurrent connections that HAProxy and the origin each accept.
 
-    Twice what the client has at most, as those that are being closed count too, and a rest for
-    itself.
+    It is twice the client's maximum, because connections that are being closed count too, plus 64
+    for HAProxy itself.
     """
     return 2 * parameters.most_connections + 64
 
 
 def _sealed(parameters: ProxyParameters) -> str:
-    """Return the options of its clients' side for HTTP/2 and TLS."""
+    """Return the options for HTTP/2 and TLS on the clients' side."""
     two = parameters.http == "2"
     if parameters.tls == "none":
         return " proto h2" if two else ""
@@ -101,6 +101,6 @@ def _sealed(parameters: ProxyParameters) -> str:
 
 
 def _sessions(parameters: ProxyParameters) -> str:
-    """Return what keeps it from taking up sessions, where it is not to."""
+    """Return the setting that disables session resumption; empty if that is not required."""
     off = parameters.tls != "none" and not parameters.tls_resumption
     return "tune.ssl.cachesize 0" if off else ""

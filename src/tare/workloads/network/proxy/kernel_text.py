@@ -1,4 +1,4 @@
-"""What the kernel's own files say at both ends of a stretch of time (proc(5))."""
+"""Read the texts of the kernel's files at the start and the end of a period (proc(5))."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTINGS = (
 )
 INTERRUPTS = "/proc/interrupts"
 FILES = (STAT, SNMP, NETSTAT, DEVICES, SOCKETS, TRACKED, INTERRUPTS, *SETTINGS)
-"""Those that an account keeps."""
+"""The files that an account keeps."""
 KINDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 _RECEIVED, _SENT = 1, 9
 
@@ -34,7 +34,7 @@ Texts = Mapping[str, str]
 
 
 def cpu_ticks(text: str) -> dict[int, dict[str, int]]:
-    """Return the ticks of each CPU by what it did, from ``/proc/stat``; odd lines are left out."""
+    """Return the ticks of each CPU by kind of use, from ``/proc/stat``; ignore other lines."""
     found = {}
     for line in text.splitlines():
         name, *fields = line.split() or [""]
@@ -46,11 +46,11 @@ def cpu_ticks(text: str) -> dict[int, dict[str, int]]:
 
 
 def cpu_seconds(before: Texts, after: Texts, hertz: float) -> dict[int, dict[str, float]]:
-    """Return how many seconds each CPU did what between two looks.
+    """Return the seconds of each CPU by kind of use, between two readings.
 
     Args:
-        before: The texts of the first look, by path.
-        after: Those of the second.
+        before: The texts of the first reading, by path.
+        after: The texts of the second reading, by path.
         hertz: Ticks per second.
     """
     first, last = cpu_ticks(before.get(STAT, "")), cpu_ticks(after.get(STAT, ""))
@@ -61,7 +61,7 @@ def cpu_seconds(before: Texts, after: Texts, hertz: float) -> dict[int, dict[str
 
 
 def paired(text: str) -> dict[str, int]:
-    """Return the counters of ``/proc/net/snmp`` or ``netstat``: a line of names, one of values."""
+    """Return the counters of ``/proc/net/snmp`` or ``netstat``: lines of names, then of values."""
     found: dict[str, int] = {}
     names: Sequence[str] = ()
     for line in text.splitlines():
@@ -79,7 +79,7 @@ def paired(text: str) -> dict[str, int]:
 
 
 def counted(before: Texts, after: Texts, path: str) -> dict[str, int]:
-    """Return by how much each counter of a file grew."""
+    """Return the increase of each counter of a file."""
     first, last = paired(before.get(path, "")), paired(after.get(path, ""))
     return {name: last[name] - first[name] for name in last if name in first}
 
@@ -89,7 +89,7 @@ def device(text: str, name: str) -> tuple[int, int, int, int]:
 
     Raises:
         KeyError: There is no such interface.
-        ValueError: Its line is not what the kernel writes.
+        ValueError: The interface's line is not in the kernel's format.
     """
     for line in text.splitlines():
         who, colon, rest = line.partition(":")
@@ -102,7 +102,7 @@ def device(text: str, name: str) -> tuple[int, int, int, int]:
 
 
 def tracked(text: str) -> dict[str, int]:
-    """Return the sums over all CPUs of connection tracking's counters; odd lines are left out.
+    """Return connection tracking's counters, summed over all CPUs; ignore invalid values.
 
     The file has a line of names, and one of hexadecimal numbers for each CPU.
     """
@@ -118,9 +118,9 @@ def tracked(text: str) -> dict[str, int]:
 
 
 def waiting_ports(texts: Texts) -> tuple[int, int] | None:
-    """Return how many TCP ports wait in TIME_WAIT, and how many may be connected from.
+    """Return the number of TCP sockets in TIME_WAIT, and of ports for outgoing connections.
 
-    None: the kernel does not say.
+    Return None if the kernel does not report them.
     """
     words = texts.get(SOCKETS, "").partition("TCP:")[2].partition("\n")[0].split()
     bounds = texts.get(PORTS, "").split()

@@ -21,7 +21,7 @@ from tare.workloads.values import mapping, number
 BUSY = 0.9
 """A client or origin that uses more of its CPUs than this may have been the limit."""
 HEADROOM = 1.5
-"""The direct path has to be that much faster than the proxied one."""
+"""The factor by which the direct path must be faster than the proxied one."""
 
 
 def limits(
@@ -31,7 +31,7 @@ def limits(
     proxied: float,
     straight: float | None = None,
 ) -> list[str]:
-    """Return what may have limited the cell other than the proxy, in words; empty: nothing.
+    """Describe everything except the proxy that may have limited the cell; empty: nothing.
 
     Args:
         rounds: For each round of the load: the CPUs that the client and the origin may use
@@ -39,9 +39,9 @@ def limits(
             (``elsewhere``) or have a kernel of their own (``own_kernel``), the machine's own CPUs
             (``cpus``; empty: it may run anywhere), whether its platform cannot pin it
             (``unpinned``), and the ``accounts`` of all. All rounds have the same placement.
-        found: The use of the CPUs.
+        found: The account of CPU time.
         direct: Requests per second without the proxy, through the same switching.
-        proxied: Requests per second through it.
+        proxied: Requests per second through the proxy.
         straight: Requests per second with nothing between client and origin; None: not measured.
     """
     words = []
@@ -65,7 +65,8 @@ def limits(
     for roles in _sharing(hosted):
         own = outside[roles[0]]
         who, busy = " and ".join(roles), sum(used.get(role, 0.0) for role in roles) / len(own)
-        # The machine's own CPUs are reported below; the CPUs of a host that is a guest are others.
+        # Use of the machine's own CPUs is reported below. If the host is itself a guest, its CPU
+        # numbers are not those of the computer.
         apart_from_it = below is None and not machine & set(own)
         full = _busy(accounts, "host", own) if apart_from_it else 0.0
         if busy > BUSY:
@@ -87,11 +88,11 @@ def limits(
 
 
 def unended(rates: Mapping[int, float], most: int) -> list[str]:
-    """Return that a search for the highest rate ended before it had stopped rising; or nothing.
+    """Return a warning if a search for the highest rate ended while the rate was still rising.
 
     Args:
-        rates: Rate by number of requests under way, in the order in which they were tried.
-        most: The greatest number that might be tried.
+        rates: Rate by number of requests in flight, in the order in which they were tried.
+        most: The maximum number of requests in flight.
     """
     if most not in rates or load_search.steps_without(rates) > 0:
         return []
@@ -108,7 +109,7 @@ def _sharing(outside: Mapping[str, Sequence[int]]) -> list[list[str]]:
 
 
 def _busy_by_own_kernels(accounts: Sequence[Mapping[str, Any]], roles: Iterable[str]) -> list[str]:
-    """Return which roles were busy by their own kernels, as the host cannot see their CPU time."""
+    """Describe the roles whose own kernels report busy CPUs: the host cannot see their CPU time."""
     words = []
     for role in sorted(roles):
         busy = _busy(accounts, role)
@@ -120,7 +121,13 @@ def _busy_by_own_kernels(accounts: Sequence[Mapping[str, Any]], roles: Iterable[
 def _busy(
     accounts: Sequence[Mapping[str, Any]], whose: str, cpus: Sequence[int] | None = None
 ) -> float:
-    """Return for which share of all rounds CPUs did not rest, by their kernel; None: all it has."""
+    """Return the share of the time in all rounds in which CPUs were busy, as their kernel reports.
+
+    Args:
+        accounts: The accounts of each round.
+        whose: The account to use.
+        cpus: The CPUs; None: all CPUs of that kernel.
+    """
     total = idle = 0.0
     for each in accounts:
         account = mapping(each, whose)
@@ -133,7 +140,7 @@ def _busy(
 
 
 def _mean_below(rounds: Sequence[Mapping[str, Any]]) -> HypervisorUse | None:
-    """Return who had the CPUs below the host's kernel, its own use as the mean over the rounds."""
+    """Return the last use of the CPUs below the host's kernel, with the mean of the host's use."""
     found = [below for each in rounds if (below := hypervisor_use_in(each)) is not None]
     return replace(found[-1], host=fmean(each.host for each in found)) if found else None
 
@@ -141,10 +148,10 @@ def _mean_below(rounds: Sequence[Mapping[str, Any]]) -> HypervisorUse | None:
 def _withheld_by_host(
     below: HypervisorUse, machine: set[int], here: Mapping[str, Sequence[int]]
 ) -> list[str]:
-    """Return what the host's kernel kept from client and origin, where it is a guest itself.
+    """Describe how the host's kernel may have limited client and origin, if it is a guest itself.
 
-    Its CPUs are not those of the computer: of as many as it is kept on, one that neither client nor
-    origin has is left for what carries the machine's packets.
+    Its CPU numbers are not those of the computer. Of the CPUs that it is restricted to, at least
+    one must be left for the threads that carry the machine's packets.
     """
     own = set(below.host_on)
     if not own or not here:
@@ -167,7 +174,7 @@ def _withheld_by_host(
 def _sharing_machine_cpus(
     here: Mapping[str, Sequence[int]], machine: set[int], *, unpinned: bool
 ) -> list[str]:
-    """Return which of client and origin may have run on the machine's own CPUs."""
+    """Describe which of client and origin may have run on the machine's own CPUs."""
     roles = [role for role, cpus in here.items() if not machine or not cpus or machine & set(cpus)]
     if not roles:
         return []

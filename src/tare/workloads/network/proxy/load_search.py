@@ -1,9 +1,9 @@
-"""What is asked in turn: without the proxy first, then through it, more and more at once.
+"""Choose the stages of the load: first without the proxy, then through it, with rising concurrency.
 
 Without the proxy there are two paths from client to origin: straight, over a pair of interfaces
-that leads nowhere else, and direct, over the same switching as the machine is on.
+that leads nowhere else, and direct, over the same switching that the machine uses.
 
-The number of requests under way is doubled until the rate stops rising. Then single requests are
+The number of requests in flight is doubled until the rate stops rising. Then single requests are
 timed at 50, 70 and 90 % of the rate that was reached, and at one rate that all arms are offered.
 The last stage is the measured load, which keeps the proxy full while the use of the CPUs is
 recorded, together with a probe of one request in a hundred. The last two stages are repeated in as
@@ -23,9 +23,9 @@ from tare.workloads.values import number
 
 FEWEST = 4
 RISES = 1.05
-"""A rate that is not this much above the best so far does not rise any more."""
+"""A rate counts as a rise if it is at least this factor times the best so far."""
 STEPS_WITHOUT = 2
-"""So many steps without a rise end the search; a single one may be an accident."""
+"""The number of steps without a rise that ends the search; a single one may be an accident."""
 SHARES = (50, 70, 90)
 FULL, OFFERED, PROBE = "full", "offered", "probe"
 LEAST_PROBE = 2.0
@@ -36,9 +36,9 @@ request waits for a free connection would count as the proxy's."""
 STEP_WARMUP_S = 0.0
 """No warm-up: requests begin with the step, so that even a computer that stalls answers some."""
 MARGIN_S, MARGIN_SHARE = 0.05, 0.1
-"""How long after its load an account begins, and how long before its end it ends: the longer of
-these seconds and this share of the load. Several agents have to start, each at its own pace, and
-reading all threads of a busy host takes a while as well."""
+"""The time between the start of a load and the start of its account, and between their ends: the
+longer of these seconds and this share of the load. Several agents have to start, each at its own
+pace, and reading all threads of a busy host takes a while as well."""
 OVERHEAD_S = 0.1
 """Seconds of a stage in addition to its load, for the plan."""
 USUAL_STEPS = 5
@@ -47,33 +47,33 @@ Path = Literal["straight", "direct", "proxied"]
 PATHS: tuple[Path, ...] = ("straight", "direct", "proxied")
 To = Literal["machine", "origin", "straight"]
 TO: Mapping[Path, To] = {"straight": "straight", "direct": "origin", "proxied": "machine"}
-"""Whom a path leads to."""
+"""Maps each path to the server at its end."""
 
 
 def shares_of(parameters: ProxyParameters) -> tuple[int, ...]:
-    """Return at which shares of what the proxy can, in per cent, single requests are timed."""
+    """Return the shares of the proxy's capacity, in per cent, at which requests are timed."""
     return SHARES if parameters.at_shares else ()
 
 
 def stage_at_share(percent: int) -> str:
-    """Return the name of the stage at a share of what the proxy can."""
+    """Return the name of the stage at a share of the proxy's capacity, in per cent."""
     return f"at-{percent}"
 
 
 def step(path: Path, connections: int) -> str:
-    """Return the name of a stage of the search."""
+    """Return the name of a step of the search: its path and its number of connections."""
     return f"{path}-{connections}"
 
 
 def stage_in_round(name: str, nth: int) -> str:
-    """Return the name of a stage that comes in rounds, in one of them, from 1."""
+    """Return the name of a repeated stage in round ``nth``, counted from 1."""
     return name if nth == 1 else f"{name}.{nth}"
 
 
 def rounds_of(name: str, stages: Iterable[str]) -> list[str]:
-    """Return the names of a stage that comes in rounds, of those that are there, in order.
+    """Return the names of all rounds of a repeated stage among ``stages``, in order.
 
-    The first one is always among them, so that who looks for it finds that it is missing.
+    If there are none, return the first round's name, so that its use shows that it is missing.
     """
     return [each for each in stages if each.partition(".")[0] == name] or [name]
 
@@ -89,21 +89,21 @@ def steps_of(path: Path, results: Results) -> dict[int, float]:
 
 
 def fewest_for(rates: Mapping[int, float]) -> int:
-    """Return the fewest connections that reach the highest rate to within what counts as a rise.
+    """Return the fewest connections whose rate is less than one rise below the highest rate.
 
-    Where the rate has a plateau, which of its steps is the highest is an accident of each cell;
-    arms that are alike would be loaded with half or twice the connections of each other.
+    On a plateau of the rate, chance decides in each cell which step is the highest. With that step,
+    equal arms could be loaded with half or twice the connections of each other.
     """
     best = max(rates.values())
     return min(tried for tried, rate in rates.items() if rate * RISES >= best)
 
 
 def next_connections(rates: Mapping[int, float], most: int) -> int | None:
-    """Return how many connections are to be tried next; None: the rate does not rise any more.
+    """Return the number of connections to try next; None: the search has ended.
 
     Args:
         rates: Rate by number of connections so far, in the order in which they were tried.
-        most: The greatest number that may be tried.
+        most: The maximum number of connections.
     """
     if steps_without(rates) >= STEPS_WITHOUT or most in rates:
         return None
@@ -111,7 +111,7 @@ def next_connections(rates: Mapping[int, float], most: int) -> int | None:
 
 
 def steps_without(rates: Mapping[int, float]) -> int:
-    """Return how many of the last steps in a row were without a rise."""
+    """Return the number of steps without a rise at the end of the search so far."""
     best, still = 0.0, 0
     for rate in rates.values():
         still = 0 if rate >= best * RISES else still + 1
@@ -125,10 +125,10 @@ def following(
     """Return the stage after those that are done; None after the last.
 
     Args:
-        parameters: What is asked for.
-        results: What the stages that are done have found.
+        parameters: The parameters of the load.
+        results: The results of the stages that are done.
         straight: Whether there is a path from client to origin without any switching.
-        certificate: SHA-256 (hex) of what the proxy shows, where it ends TLS.
+        certificate: SHA-256 (hex) of the proxy's certificate; empty: no TLS.
 
     Raises:
         KeyError, ValueError: A stage's result lacks its rate.
@@ -222,15 +222,15 @@ def _full(parameters: ProxyParameters, nth: int, connections: int, rate: float) 
 
 
 def _room_for(probes: float, connections: int, rate: float) -> int:
-    """Return how many connections a probe may have at once.
+    """Return the maximum number of the probe's connections.
 
-    With so many requests under way, an answer takes as long as that many take at this rate
-    (Little's law); so the mean number of the probe's requests under way follows.
+    By Little's law, the load's mean response time is its connections divided by its rate. The
+    probe's rate times that is the mean number of its requests in flight.
 
     Args:
-        probes: Its requests per second.
-        connections: The load's connections.
-        rate: Requests per second of that load; 0: none was answered.
+        probes: The probe's requests per second.
+        connections: The number of the load's connections.
+        rate: The load's requests per second; 0: none was answered.
     """
     needed = PROBE_ROOM * probes * connections / rate if rate > 0 else connections
     return max(FEWEST, min(connections, math.ceil(needed)))
@@ -238,7 +238,7 @@ def _room_for(probes: float, connections: int, rate: float) -> int:
 
 def _client(parameters: ProxyParameters, *, to: To = "machine", **more: Any) -> End:
     proxied = to == "machine"
-    # The origin speaks HTTP/1.
+    # The origin uses HTTP/1.
     version = "1.1" if parameters.http == "2" and not proxied else parameters.http
     asked = {
         "address": {"machine": "{address}", "origin": "{origin}", "straight": "{straight}"}[to],

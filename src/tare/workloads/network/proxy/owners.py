@@ -10,7 +10,7 @@ from typing import Any
 SMALL = 0.01
 """A process with less than this share of all CPU time has no row of its own."""
 NAMED = 6
-"""So many of the small ones are named."""
+"""The number of these small processes that are named."""
 
 CLIENT, ORIGIN, TARE, MACHINE = "client", "origin", "Tare itself", "machine"
 NEIGHBOURS = "neighbours"
@@ -27,12 +27,12 @@ _KERNELS = (
 
 @dataclass(frozen=True)
 class Task:
-    """One thread over a stretch of time.
+    """One thread in a period.
 
     Args:
-        pid, tid: The numbers of its process and of itself.
-        process, name: Theirs.
-        user, system, guest: Ticks in user and kernel mode, and of these within a guest.
+        pid, tid: The numbers of its process and of the thread.
+        process, name: The names of its process and of the thread.
+        user, system, guest: Ticks in user mode and in kernel mode, and the part within a guest.
         run_s: Seconds on a CPU.
     """
 
@@ -52,11 +52,11 @@ class Owners:
 
     Args:
         machine: All threads of the machine that is measured.
-        vcpus: Those of them that are virtual CPUs.
-        client, origin: The threads of those agents, whose children belong to them as well.
+        vcpus: The machine's threads that are virtual CPUs.
+        client, origin: The threads of these roles' agents; their children belong to them as well.
         neighbours: The threads of machines that load the host.
         tare: The process that runs the study.
-        server: The name of the server in the machine, where it is a process of this host.
+        server: The name of the server in the machine, if it is a process of this host.
         domain: The machine's number for the hypervisor below this host; None: there is no
             hypervisor below, or it is not known.
     """
@@ -88,7 +88,7 @@ def tasks_in(account: Mapping[str, Any]) -> list[Task]:
     """Return the threads in an account.
 
     Raises:
-        KeyError, ValueError: It has none, or another form than the agent's.
+        KeyError, ValueError: The account has no threads, or another form than the agent's.
     """
     found = []
     for row in account["tasks"]:
@@ -122,7 +122,7 @@ def owner_of(task: Task, owners: Owners, parents: Mapping[int, int]) -> str:
 def used(
     tasks: Sequence[Task], owners: Owners, parents: Mapping[int, int]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the CPU seconds of each owner, and those of processes that belong to nobody here.
+    """Return the CPU seconds of each owner, and those of processes without an owner, by name.
 
     Args:
         tasks: All threads of a host.
@@ -137,7 +137,7 @@ def used(
             for part, seconds in _machines(task, owners):
                 owned[part] = owned.get(part, 0.0) + seconds
         elif task.process == VSWITCHD:
-            # Tare starts the batch's, but its work is not Tare's own.
+            # Tare starts this process for a batch, but its work is not Tare's own.
             owned[VSWITCHD] = owned.get(VSWITCHD, 0.0) + task.run_s
         elif who or (who := _kernels(task, owners)):
             owned[who] = owned.get(who, 0.0) + task.run_s
@@ -151,7 +151,7 @@ def _machines(task: Task, owners: Owners) -> list[tuple[str, float]]:
     if owners.server:
         if task.process != owners.server:
             return [(TARE, task.run_s)]
-        # Too short for a tick: what it did is not known, and a kernel is most of a proxy's work.
+        # Without a tick, the mode is not known: assume the kernel, which is most of a proxy's work.
         share = task.user / ticks if ticks else 0.0
         parts = ((f"{owners.server} user", share), (f"{owners.server} kernel", 1 - share))
         return [(who, task.run_s * part) for who, part in parts]
@@ -168,7 +168,7 @@ def _kernels(task: Task, owners: Owners) -> str:
     """Return the kind of a thread of the kernel or the switch; empty: none of these."""
     found = ((name.fullmatch(task.name), who) for name, who in _KERNELS)
     match, who = next(((match, who) for match, who in found if match), (None, ""))
-    # Its name holds the thread or the domain that it works for, which may be another machine's.
+    # The name has the number of the thread or domain that it works for; check that it is ours.
     if who == VHOST and int(task.name.partition("-")[2]) not in owners.machine:
         return ""
     if match and who == NETBACK and owners.domain not in (None, int(match[1])):
@@ -179,12 +179,12 @@ def _kernels(task: Task, owners: Owners) -> str:
 def with_strangers(
     owned: Mapping[str, float], strangers: Mapping[str, float], total_s: float
 ) -> dict[str, float]:
-    """Return all CPU time by owner, the small ones of the strangers together, some by name.
+    """Return all CPU time by owner; small processes without an owner have one entry together.
 
     Args:
         owned: Seconds by owner.
         strangers: Seconds by the name of a process.
-        total_s: All CPU seconds there were.
+        total_s: CPU seconds in total.
     """
     found = dict(owned)
     small = {name: spent for name, spent in strangers.items() if spent < SMALL * total_s}

@@ -10,7 +10,7 @@ from tare.units import Duration, Size
 from tare.workloads.contract import Parameters
 
 MOST_ADDRESSES = 16
-"""Addresses of the origin, which requests use in turn."""
+"""The maximum number of the origin's addresses, which requests use in turn."""
 
 MOST_ROUNDS = 100
 

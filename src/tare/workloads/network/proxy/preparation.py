@@ -1,4 +1,4 @@
-"""How the computers around a proxy were prepared: ports, queues, interrupts, and what was lost."""
+"""Record the set-up of the computers around a proxy: ports, interrupts, and lost connections."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tare.workloads.network.proxy import kernel_text as kernel
 from tare.workloads.network.proxy.parameters import MOST_ADDRESSES
 
 SCARCE = 0.9
-"""So large a share of all ports in TIME_WAIT leaves too few to connect from."""
+"""The share of all ports in TIME_WAIT from which on too few are left for new connections."""
 PORTS = "ports"
 """The name of the fault that ports ran out."""
 TIME_WAIT_S = 60.0
-"""So long a port is kept after its side closed first (include/net/tcp.h, TCP_TIMEWAIT_LEN)."""
+"""Seconds that a port is kept after its side closed first (include/net/tcp.h, TCP_TIMEWAIT_LEN)."""
 LOST = (
     "TcpExt:ListenOverflows",
     "TcpExt:ListenDrops",
@@ -33,16 +33,16 @@ FILES = (
     "/proc/sys/net/ipv4/tcp_max_syn_backlog",
     "/proc/sys/net/core/somaxconn",
 )
-"""What the client and the origin keep of their kernels' files."""
+"""The kernel's files that the accounts of client and origin keep."""
 
 
 def prepared(accounts: Mapping[str, Any], offloads: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how all were prepared, for the record.
+    """Return the set-up of all computers, for the record.
 
     Args:
-        accounts: The accounts of ``host``, ``machine``, ``client`` and ``origin``, as far as there
-            are any; see the agent's ``account``.
-        offloads: What the network cards of ``client`` and ``origin`` leave to others.
+        accounts: The accounts of ``host``, ``machine``, ``client`` and ``origin``, as far as they
+            exist; see the agent's ``account``.
+        offloads: The network settings of ``client`` and ``origin``, such as their offloads.
     """
     found: dict[str, Any] = {"offloads": dict(offloads)}
     for role, account in accounts.items():
@@ -71,16 +71,16 @@ def prepared(accounts: Mapping[str, Any], offloads: Mapping[str, Any]) -> dict[s
 
 
 def budget(found: Mapping[str, Any], addresses: int, rate: float) -> dict[str, float]:
-    """Return for how many connections a second towards the origin the machine's ports last.
+    """Return the rate of connections to the origin for which the machine's ports suffice.
 
     Args:
-        found: What :func:`prepared` returned.
-        addresses: How many addresses of the origin are used; each can be reached from all ports.
-        rate: Most connections per second to the origin: one for each of its requests.
+        found: The result of :func:`prepared`.
+        addresses: The number of the origin's addresses; each can be reached from all ports.
+        rate: The maximum rate of connections to the origin per second: one for each request.
 
     Returns:
-        ``lasting_per_s`` and ``needed_per_s``, if HAProxy closes connections first: otherwise it
-        needs a port only as long as a request lasts. Empty if the machine does not report its
+        ``lasting_per_s`` and ``needed_per_s``. They apply if HAProxy closes connections first;
+        otherwise it needs a port only during a request. Empty if the machine does not report its
         ports.
     """
     own = found.get("machine", {}).get("ports", {})
@@ -92,17 +92,17 @@ def budget(found: Mapping[str, Any], addresses: int, rate: float) -> dict[str, f
 def spent(
     faults: Iterable[Mapping[str, Any]], lasting: Mapping[str, float], addresses: int
 ) -> list[str]:
-    """Return what to write where HAProxy may have found no port to connect to the origin from.
+    """Return a warning with advice if HAProxy may have lacked ports to connect to the origin.
 
     Args:
-        faults: What went wrong, by its name (``what``).
-        lasting: What :func:`budget` returned.
-        addresses: Under how many addresses the origin was asked.
+        faults: The faults, with their names (``what``).
+        lasting: The result of :func:`budget`.
+        addresses: The number of the origin's addresses.
     """
     if not lasting or not any(each["what"] == PORTS for each in faults):
         return []
     lasts, made = lasting["lasting_per_s"], lasting["needed_per_s"]
-    # What was made is at most what the ports let through, so twice as many are asked for at least.
+    # The ports limited the measured rate, so advise at least twice as many addresses.
     wanted = max(2 * addresses, math.ceil(addresses * made / lasts)) if lasts > 0 else addresses
     instead = (
         f"write `origin-addresses: {min(wanted, MOST_ADDRESSES)}`"
@@ -117,13 +117,13 @@ def spent(
 
 
 def scarce(found: Mapping[str, Any]) -> list[str]:
-    """Return a warning where the client had too few ports left, even if no request failed of that.
+    """Return a warning if the client had too few ports left, even if no request failed.
 
-    The client listens on nothing, so that each of its connections in TIME_WAIT takes a port; of the
-    machine's the kernel counts those on HAProxy's own port too, which take none.
+    The client does not listen, so each of its connections in TIME_WAIT uses up a port. In the
+    machine, the kernel also counts connections on HAProxy's own port, which use up none.
 
     Args:
-        found: What :func:`prepared` returned.
+        found: The result of :func:`prepared`.
     """
     client = found.get("client", {})
     count, waits = client.get("ports", {}).get("count", 0), client.get("time_wait") or 0
@@ -136,14 +136,14 @@ def scarce(found: Mapping[str, Any]) -> list[str]:
 
 
 def ports(text: str) -> dict[str, float]:
-    """Return how many ports connections may have, and how many of them a second can last for ever.
+    """Return the number of ports for connections, and the rate of connections that they sustain.
 
     Args:
-        text: ``ip_local_port_range``: the first and the last.
+        text: The text of ``ip_local_port_range``: the first and the last port.
 
     Returns:
-        ``count``; and ``lasting_per_s``, connections per second to one address and port, where this
-        side closes first. Empty where the text is none.
+        ``count``, the number of ports; and ``lasting_per_s``, the sustained connections per second
+        to one address and port, if this side closes first. Empty if the text has another form.
     """
     words = text.split()
     if len(words) != 2 or not all(word.isdecimal() and len(word) < 6 for word in words):
@@ -163,11 +163,15 @@ def waiting(text: str) -> int | None:
 
 
 def interrupted(before: str, after: str) -> dict[str, dict[str, int]]:
-    """Return which interrupts came to which CPUs between two looks at ``/proc/interrupts``.
+    """Return the interrupts of each CPU between two readings of ``/proc/interrupts``.
+
+    Args:
+        before: The text of the first reading.
+        after: The text of the second reading.
 
     Returns:
-        The most frequent interrupts, each with its count by the number of the CPU; one that came to
-        none is left out.
+        The most frequent interrupts, each with its count by CPU number. Interrupts that did not
+        occur are left out.
     """
     first, last = _counts(before), _counts(after)
     found: dict[str, dict[str, int]] = {}
@@ -182,7 +186,7 @@ def interrupted(before: str, after: str) -> dict[str, dict[str, int]]:
 
 
 def _counts(text: str) -> dict[str, dict[int, int]]:
-    """Return the counts by CPU of each line, which is named by its last word and its number."""
+    """Return the counts by CPU of each line; a line's name is its number and its last word."""
     lines = text.splitlines()
     if not lines:
         return {}

@@ -30,9 +30,9 @@ RECORDED = (
     "version", "said", "origins", "outside", "settings", "kernel", "network", "tls", "preparation",
     "offered", "below",
 )  # fmt: skip
-"""What a cell's record keeps."""
+"""The fields of the result that a cell's record keeps."""
 CARRIED = 0.9
-"""A rate that is offered is within what a proxy can up to this share of it; the latencies beyond
+"""The share of the proxy's capacity up to which an offered rate is no overload. Above it, latencies
 are those of a queue."""
 
 
@@ -47,7 +47,8 @@ def summed(reported: Mapping[str, Any], asked: ProxyParameters | None = None) ->
             part of the result.
 
     Raises:
-        KeyError, ValueError, TypeError: Something is missing, or is not what an agent reports.
+        KeyError, ValueError, TypeError: A field is missing, or has another form than in an agent's
+            answers.
     """
     try:
         return _summed(reported, asked)
@@ -140,7 +141,7 @@ def _means(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _unended_without(rates: Mapping[load_search.Path, Mapping[int, float]], most: int) -> list[str]:
-    """Return where the paths without the proxy may be faster than was found."""
+    """Return a warning for each path without the proxy that may be faster than measured."""
     return [
         f"{path}: {words}"
         for path, found in rates.items()
@@ -152,7 +153,7 @@ def _unended_without(rates: Mapping[load_search.Path, Mapping[int, float]], most
 def _offered(
     stages: Mapping[str, Any], asked: ProxyParameters | None, rate: float
 ) -> dict[str, Any]:
-    """Return the rate that all arms are offered, and whether it is more than this one carries."""
+    """Return the rate that all arms are offered, and whether it overloads this arm."""
     if asked is None or asked.offered is None or load_search.OFFERED not in stages:
         return {}
     return {"per_s": asked.offered, "overloaded": asked.offered > CARRIED * rate}
@@ -169,7 +170,7 @@ def _overloaded(offered: Mapping[str, Any], rate: float) -> list[str]:
 
 
 def _tls(full: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the client agreed on with the proxy, where it ends TLS."""
+    """Return what client and proxy agreed on for TLS; empty without TLS."""
     agreed = full.get("tls")
     return dict(agreed) if isinstance(agreed, Mapping) else {}
 
@@ -182,7 +183,7 @@ def _plain_account(found: CpuAccount) -> dict[str, Any]:
 
 
 def _cost(rounds: Sequence[Mapping[str, Any]], found: CpuAccount, rate: float) -> dict[str, float]:
-    """Return what the machine cost the host while the CPUs were watched."""
+    """Return the machine's cost on the host while the CPUs were observed, in seconds."""
     if found.machine_s is None:
         return {}
     watched = "host" if "host" in rounds[0]["accounts"] else "machine"
@@ -209,7 +210,7 @@ def packets(machine: Mapping[str, Any], interface: str) -> dict[str, float]:
 
     Raises:
         KeyError: There is no such interface.
-        ValueError: Its line is damaged, or no time has passed.
+        ValueError: The interface's line is damaged, or no time has passed.
     """
     seconds = number(machine, "seconds")
     if seconds <= 0:

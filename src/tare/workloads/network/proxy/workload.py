@@ -44,7 +44,7 @@ _TIMED = (
     ("response-offered", load_search.OFFERED),
     ("probe", load_search.PROBE),
 )
-"""Names of metrics, and the stage they are of."""
+"""The first part of each latency metric's name, and the stage that it measures."""
 _WORDS = {
     **{
         load_search.stage_at_share(percent): f"at {percent} % of the proxy's capacity"
@@ -159,7 +159,7 @@ class Proxy(ProxiedWorkload[ProxyParameters]):
     )
 
     def metrics_for(self, parameters: ProxyParameters) -> tuple[Metric, ...]:
-        """Return the metrics of a cell: of offered rate, TLS and bandwidth only if there is one."""
+        """Return the metrics of a cell, without those that its parameters leave out."""
         there = {
             "response-offered": parameters.offered is not None,
             "tls-": parameters.tls != "none",
@@ -174,7 +174,7 @@ class Proxy(ProxiedWorkload[ProxyParameters]):
         return Additions(packages=frozenset({PROGRAM}))
 
     def request(self, parameters: ProxyParameters) -> dict[str, Any]:
-        """Return what the client's end is sent first."""
+        """Return the parameters of the client's first stage."""
         first = load_search.following(parameters, {})
         assert first is not None
         return dict(first.client.params)
@@ -233,7 +233,7 @@ class Proxy(ProxiedWorkload[ProxyParameters]):
         if "owned" in mapping(result, "account"):
             values["owned-share"] = number(result, "account.owned")
         if parameters.size:
-            # Empty objects have none, which is not a bandwidth of nothing.
+            # Empty objects have no bandwidth, which differs from a bandwidth of 0.
             values[f"bandwidth{least}"] = _mean(stages, load_search.FULL, "bytes_per_s")
         if "straight_per_s" in result:
             values["straight"] = number(result, "straight_per_s")
@@ -249,6 +249,6 @@ class Proxy(ProxiedWorkload[ProxyParameters]):
         return values | {name: number(packets, [name]) for name in PACKETS if name in packets}
 
     def facts(self, parameters: ProxyParameters, result: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return where the time went, what was the limit, and how it all was set up."""
+        """Return the account of CPU time, the limits, and the set-up."""
         kept = {name: result[name] for name in RECORDED}
         return {"host_cost": dict(result["host_cost"]), "proxy": {**kept, "size": parameters.size}}
