@@ -107,7 +107,7 @@ def _targets(module: Module, code: str, known: Container[Module]) -> Iterator[Mo
 
 
 def _length(code: str) -> int:
-    """Return the length of a block, given the code behind its opening brace."""
+    """Return the length of a block, given the code after its opening brace."""
     depth = 1
     for at, letter in enumerate(code):
         depth += (letter == "{") - (letter == "}")
@@ -150,7 +150,7 @@ def leaves(
 
 
 def resolve(path: tuple[str, ...], module: Module, names: Mapping[str, Module]) -> Module | None:
-    """Return where a path leads, below the crate; None if it leads to another crate.
+    """Return the path below the crate that a path leads to; None if it leads to another crate.
 
     Args:
         path: The path as written in the module.

@@ -23,7 +23,7 @@ SAFE = (
     "--no-remove",
     "--no-upgrade",
     "--no-install-recommends",
-    # What a computer's own apt.conf may allow, set-up does not.
+    # Set-up forbids actions that the computer's own apt.conf may allow.
     *("-o", "APT::Get::AutomaticRemove=false"),
     *("-o", "APT::Get::Purge=false"),
     *("-o", "APT::Get::Force-Yes=false"),
@@ -49,7 +49,7 @@ _QUIET = (
 )
 _NETWORK = ("-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20")
 CHANGES = "apt would"
-"""How the reason begins why a request is refused that apt could fulfil."""
+"""The beginning of the reason why a request that apt could fulfil is refused."""
 _FRESH_S = 6 * 3600
 _UNIT_FOLDERS = ("etc", "run", "usr/local/lib", "usr/lib", "lib")
 
@@ -64,11 +64,11 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Plan:
-    """What apt would do for some packages.
+    """The effects of an installation by apt.
 
     Args:
-        new: The packages that it would add.
-        harm: Why this must not be done; empty if it only adds packages.
+        new: The packages that apt would add.
+        harm: The reason why it must not be done; empty if it only adds packages.
     """
 
     new: tuple[str, ...]
@@ -93,7 +93,7 @@ class Apt:
     """The computer's apt.
 
     Args:
-        root: Where systemd's folders are; another folder in tests.
+        root: The folder that contains systemd's folders; tests use another one.
     """
 
     root: Path = Path("/")
@@ -101,7 +101,7 @@ class Apt:
     _plans: dict[tuple[str, ...], Plan] = field(default_factory=dict)
     _rooted: list[str] | None = None
 
-    # What apt offers.
+    # The packages that apt offers.
 
     def works_here(self) -> bool:
         """Return whether this computer's packages are managed by apt."""
@@ -123,7 +123,7 @@ class Apt:
         return self.states().get(package, "").endswith(" installed")
 
     def unfinished(self) -> str:
-        """Return what dpkg has begun and not ended, with what to type; empty if nothing."""
+        """Describe unfinished work of dpkg and the command to type; empty if there is none."""
         broken = sorted(
             name
             for name, state in self.states().items()
@@ -141,7 +141,7 @@ class Apt:
         return ""
 
     def candidates(self, packages: Iterable[str]) -> dict[str, str]:
-        """Return the version that apt would install of each package that it can install."""
+        """Return the version of each package that apt would install; omit unavailable ones."""
         shown = _output(["apt-cache", "policy", *packages])
         found = re.findall(r"^(\S+):\n  Installed: .*\n  Candidate: (\S+)$", shown, re.MULTILINE)
         return {package: version for package, version in found if version != "(none)"}
@@ -151,7 +151,7 @@ class Apt:
         lines = _output(["apt-cache", "search", "--names-only", pattern]).splitlines()
         return [line.split(" ", 1)[0] for line in lines]
 
-    # What would be done.
+    # Simulation.
 
     def plan(self, packages: Sequence[str]) -> Plan:
         """Simulate the installation of packages that are not installed."""
@@ -161,17 +161,17 @@ class Apt:
         return self._plans[key]
 
     def harmless(self, packages: Sequence[str], along: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return how to ask apt for packages so that nothing installed is changed.
+        """Return a request to apt for packages that changes nothing that is installed.
 
         If the usual version would change something, other versions are tried: a computer with parts
         of a newer QEMU can have the rest of it from the same suite.
 
         Args:
-            packages: What is wanted.
-            along: What is installed in the same call.
+            packages: The packages to install.
+            along: Packages that are installed in the same call.
 
         Returns:
-            The packages, perhaps with their suite; empty if there is no such way.
+            The packages, perhaps with their suite; empty if there is no such request.
         """
         for asked in self._ways(packages):
             if not self.plan((*along, *asked)).harm:
@@ -234,10 +234,10 @@ class Apt:
     def _status_file(self) -> Path:
         return Path(_configured("Dir::State::status/f", "/var/lib/dpkg/status"))
 
-    # What is done.
+    # Changes of the computer.
 
     def lists_are_fresh(self) -> bool:
-        """Return whether the package lists were read some hours ago at most."""
+        """Return whether the package lists were read less than 6 hours ago."""
         folder = Path(_configured("Dir::State::lists/d", "/var/lib/apt/lists"))
         if not any(folder.glob("*Packages*")):
             return False
@@ -256,10 +256,10 @@ class Apt:
         """Add packages whose plan is harmless.
 
         Args:
-            choices: What to add; their units are kept off.
+            choices: The packages to add; their units are kept off.
 
         Returns:
-            What failed, in apt's words; empty if everything is there.
+            The failure, in apt's words; empty if everything was installed.
         """
         packages = [package for choice in choices for package in choice.packages]
         got = self._apt_get("--download-only", *packages)
@@ -269,7 +269,7 @@ class Apt:
             got = self._apt_get("--download-only", *packages)
         if got:
             return got
-        # Between the lists and now, the request may have become another one.
+        # New lists may have changed the effects of the request.
         self._plans.clear()
         if harm := self.plan(packages).harm:
             return harm
@@ -282,7 +282,7 @@ class Apt:
         return failed
 
     def rooted(self) -> list[str]:
-        """Return what goes before a command that root runs; a password is asked for once."""
+        """Return the words that make a command run as root; sudo asks for a password only once."""
         if self._rooted is None:
             self._rooted = as_root()
         return self._rooted
@@ -319,10 +319,10 @@ class Apt:
 
 
 def as_root() -> list[str]:
-    """Return what goes before a command that root runs.
+    """Return the words that make a command run as root.
 
     Raises:
-        Unavailable: This user can do nothing as root.
+        Unavailable: This user cannot run commands as root.
     """
     if os.geteuid() == 0:
         return []
@@ -364,7 +364,7 @@ def _listed(verb: str, names: Sequence[str]) -> str:
 
 
 def _complaint(text: str) -> str:
-    """Return the telling lines of what apt printed, in one."""
+    """Return the lines of apt's output that explain a failure, joined in one line."""
     lines = [line.strip() for line in text.splitlines()]
     unmet = [line for line in lines if re.match(r"\S+ : (Pre-)?(Depends|Conflicts|Breaks)", line)]
     errors = [line.removeprefix("E: ") for line in lines if line.startswith("E: ")]

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Draw what ``tare help architecture`` shows of the code; ``make architecture`` runs it.
+"""Write the generated parts of ``tare help architecture``; ``make architecture`` runs it.
 
-Between its marks ``<!-- NAME -->`` and ``<!-- end -->`` the page holds what this writes: the duty
-of each folder, the import graph of the rooms, and what the examples cost in lines. The graph is
-also drawn as docs/explanation/architecture.svg.
+The generated parts are between the marks ``<!-- NAME -->`` and ``<!-- end -->``: the duty of each
+folder, the import graph of the rooms, and the number of lines of the examples. The graph is also
+drawn as docs/explanation/architecture.svg. A room is a folder or file directly below ``tare``.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ EXAMPLES = (
     "examples/tare-pressure",
 )
 BOX, PASS, GAP, ROW, BEND = (112, 34), 6, 24, 84, 30
-"""In pixels: a box, the room of an arrow that passes a row, space between two, from row to row,
-and how far an arrow goes straight before it bends."""
+"""Pixels: width and height of a box, width for an arrow that passes a row, space between two boxes,
+distance from row to row, and length of an arrow's straight part before it bends."""
 SWEEPS = 8
-"""How often rows are sorted, by when nothing moves any more."""
+"""The number of times that rows are sorted; after that, nothing moves any more."""
 
 Graph = Mapping[str, Set[str]]
 
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def with_parts(page: str, rooms: Graph) -> str:
-    """Return the page with its generated parts as the code is now."""
+    """Return the page with generated parts that match the current code."""
     parts = {
         "duties": duties(),
         "graph": f"```mermaid\n{mermaid(rooms)}\n```",
@@ -76,7 +76,7 @@ def duties() -> str:
 
 
 def imports_of_rooms() -> Graph:
-    """Return which rooms each room imports, for types too: rooms are what is right below tare."""
+    """Return the rooms that each room imports, including imports for types only."""
     graph = grimp.build_graph("tare", cache_dir=None)
     found: dict[str, set[str]] = defaultdict(set)
     for module in graph.modules - {"tare"}:
@@ -87,7 +87,7 @@ def imports_of_rooms() -> Graph:
 
 
 def reduced(graph: Graph) -> list[tuple[str, str]]:
-    """Return the imports that no chain of others implies, for a picture one can read."""
+    """Return the imports that no chain of other imports implies, to keep the picture readable."""
 
     def beyond(node: str) -> Set[str]:
         return set(graph[node]).union(*(beyond(other) for other in graph[node]))
@@ -101,13 +101,13 @@ def reduced(graph: Graph) -> list[tuple[str, str]]:
 
 
 def mermaid(rooms: Graph) -> str:
-    """Return the graph in mermaid's notation, importers above what they import."""
+    """Return the graph in mermaid's notation, importers above the rooms that they import."""
     lines = [f"    {room} --> {other}" for room, other in reduced(rooms)]
     return "\n".join(["flowchart TD", *lines])
 
 
 def rows_of(rooms: Graph) -> list[list[str]]:
-    """Return the rooms from top to bottom: each above all that it imports."""
+    """Return the rooms in rows from top to bottom: each above all rooms that it imports."""
     depth: dict[str, int] = {}
 
     def deep(room: str) -> int:
@@ -126,8 +126,8 @@ def rows_of(rooms: Graph) -> list[list[str]]:
 def layout(rooms: Graph) -> tuple[list[list[str]], list[list[str]]]:
     """Return the rows of a picture in order, and the way of each arrow through them.
 
-    Where an arrow passes a row it has a place of its own there, so that it crosses no box. In each
-    row, connected boxes are close: sorted by the mean position of their neighbours.
+    An arrow has a place of its own in each row that it passes, so that it crosses no box. Each row
+    is sorted by the mean position of neighbours, so that connected boxes are close.
     Source: K. Sugiyama et al., "Methods for visual understanding of hierarchical system
     structures", IEEE Trans. Syst. Man Cybern. 11 (1981).
     """
@@ -206,7 +206,7 @@ def _box(room: str, x: float, y: float) -> str:
 
 
 def cost() -> str:
-    """Return the diff stat of the examples: what git says that adding them changes."""
+    """Return the diff stat of the examples, as git shows it for a commit that adds them."""
     return "\n\n".join(_stat(example) for example in EXAMPLES)
 
 

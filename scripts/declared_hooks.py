@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Fail where code finds out by other ways than the contract what a part is or can.
+"""Fail if code probes a part's kind or capabilities instead of asking its contract.
 
-Platforms, workloads, machines and hosts declare every hook on their base classes, and state what
-they are. So nobody else has to probe them: by getattr or hasattr, by isinstance against one of
-their classes, or by comparing a platform's or workload's name. Run by ``make lint``.
+Platforms, workloads, machines and hosts (parts) declare every hook and property on their base
+classes. Other code therefore need not probe them by getattr or hasattr, by isinstance against one
+of their classes, or by comparing a platform's or workload's name. ``make lint`` runs this check.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tare.registry import installed
 from tare.workloads.contract import Workload
 
 WITHOUT_PARTS = ("analysis", "events", "references", "report")
-"""Rooms that know events alone, as import-linter sees to: there is no part that they could ask."""
+"""Rooms that use only events, as import-linter ensures: they have no part to probe."""
 ALLOWED = {
     ("cli/output.py", "getattr(self._stream, name)"): "a stream of Python's, passed on whole",
     ("cli/manual.py", "hasattr(command, 'commands')"): "a command of the command line's library",
@@ -47,7 +47,7 @@ ALLOWED = {
         "program",
     ): "the one of the test's own workloads that needs arguments",
 }
-"""File or folder, and the name or words there; why it does not probe a part."""
+"""Maps a file or folder and a name or words in it to the reason why they do not probe a part."""
 SOURCE = Path(tare.__file__).parent
 
 
@@ -95,10 +95,10 @@ def concrete_classes() -> dict[str, str]:
 
 
 def constants_of(sources: Iterable[str], names: frozenset[str]) -> dict[str, str]:
-    """Return the constants of modules that hold a part's name, each with that name.
+    """Return the constants of modules whose value has a part's name, each with that name.
 
     Args:
-        sources: The texts of all modules: a constant may be compared in another than its own.
+        sources: The texts of all modules: a constant may be used in a comparison in any of them.
         names: The names of all platforms and workloads.
     """
     found: dict[str, str] = {}
@@ -117,7 +117,7 @@ def constants_of(sources: Iterable[str], names: frozenset[str]) -> dict[str, str
 
 
 def _strings(value: ast.expr) -> set[str]:
-    """Return the strings that a constant is, or that a comparison with it asks for."""
+    """Return the strings in a constant: itself, its items or its keys."""
     match value:
         case ast.Constant(value=str(text)):
             return {text}
@@ -131,7 +131,7 @@ def _strings(value: ast.expr) -> set[str]:
 
 
 def home_of(module: str) -> str:
-    """Return where a part lives: its own folder, or the file where it has no folder of its own."""
+    """Return the place of a part: its own folder, or its file if it has no folder."""
     parts = module.split(".")[1:]
     return "/".join(parts[:2]) + ("/" if len(parts) > 2 else ".py")
 
@@ -143,14 +143,14 @@ def probes(
     homes: dict[str, str],
     constants: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[tuple[int, str, str]]:
-    """Give each probing in a module: its line, its words or the name, and what is wrong with it.
+    """Yield each probe in a module: its line, its words or the name, and the advice.
 
     Args:
         source: The module's text.
         place: Its path below ``tare``.
         names: The names of all platforms and workloads.
-        homes: The classes of parts, each with the place in which it may be known.
-        constants: What else stands for such a name, as :func:`constants_of` finds it.
+        homes: The place of each part's class, by class name; code there may use the class.
+        constants: The constants with such names, as :func:`constants_of` returns them.
     """
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

@@ -29,7 +29,7 @@ from types import FrameType
 EVERY_S = 0.001
 RUN = "# one recording"
 WAITING = {"select", "wait", "_worker"}
-"""Functions in which a thread waits: their time is another's."""
+"""Functions in which a thread waits: their CPU time belongs to another thread."""
 ROW, WIDTH, LEFT, FONT = 15, 1160, 10, 11
 LEAST_PX = 4.0
 DEEPEST = 26
@@ -73,7 +73,7 @@ def record(study: str, stacks: Path) -> None:
         with stacks.open("a") as file:
             file.write(f"{RUN}\n")
             file.writelines(f"{stack} {count * each_s:.6f}\n" for stack, count in found.items())
-        # Not the ordinary way: what the run would still do is not of interest.
+        # End at once, because the rest of the run is not recorded.
         os._exit(0)
 
     signal.signal(signal.SIGPROF, sample)
@@ -94,7 +94,7 @@ def record(study: str, stacks: Path) -> None:
         try:
             command.main()
         finally:
-            # It comes here only where no machine was about to start: another run holds the host.
+            # Only reached if no machine was started, for example because another run has the host.
             signal.setitimer(signal.ITIMER_PROF, 0)
 
 
@@ -162,7 +162,7 @@ def draw(recordings: Sequence[tuple[str, Path]]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Record or draw, as the module's text says."""
+    """Record or draw; see the module's docstring."""
     match argv:
         case ["record", study, stacks]:
             record(study, Path(stacks).resolve())

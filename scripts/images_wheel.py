@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "hypertare_images"
 BUNDLE = "tare.bundle"
 GROUP = "tare.bundles"
-"""As :data:`tare.images.bundle.installed.GROUP`."""
+"""Equal to :data:`tare.images.bundle.installed.GROUP`."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _PIECE = 1 << 20
 
@@ -53,7 +53,7 @@ lists the packages with their versions, sources and licences.
 
 
 def tare_version() -> str:
-    """Return the version of Tare, whose recipes the bundle is made by."""
+    """Return the version of Tare, whose recipes make the bundle."""
     return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
 
 
@@ -61,10 +61,10 @@ def make_wheel(bundle: Path, folder: Path, version: str, tags: str) -> Path:
     """Write the wheel and return its file.
 
     Args:
-        bundle: What `tare image export` wrote.
-        folder: Where the wheel goes.
+        bundle: The file that `tare image export` wrote.
+        folder: The folder for the wheel.
         version: The version of Tare and of the package.
-        tags: The platforms that it is for, as in a wheel's name, joined by dots.
+        tags: The wheel's platform tags, joined by dots as in its name.
     """
     info = f"{PACKAGE}-{version}.dist-info"
     wheel = "Wheel-Version: 1.0\nGenerator: tare\nRoot-Is-Purelib: false\n"

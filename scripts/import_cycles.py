@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fail where modules import each other in a cycle, for types only too. Run by ``make lint``.
+"""Fail if modules import each other in a cycle, even for types only. ``make lint`` runs this check.
 
 A cycle of imports under ``if TYPE_CHECKING`` does no harm when Python runs. It still means that no
 module of the cycle can be understood, tested or moved without all others.
@@ -24,7 +24,7 @@ def main() -> int:
 
 
 def faults(graph: Graph) -> list[str]:
-    """Return the cycles of a graph of imports in words, one line for each import.
+    """Describe the cycles of a graph of imports, with one line for each module.
 
     Args:
         graph: The modules that each module imports.
@@ -40,7 +40,7 @@ def faults(graph: Graph) -> list[str]:
 
 
 def imports_of_files() -> Graph:
-    """Return the modules that each module of Tare imports, those for types alone included."""
+    """Return the modules that each module of Tare imports, including imports for types only."""
     graph = grimp.build_graph("tare", cache_dir=None)
     return {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
 

@@ -50,13 +50,14 @@ Outcome = Literal["ok", "fell", "frozen", "died"]
 
 BOOTS = 20
 ROUND = 60
-"""Boots in one lab, so that a configuration is tried in several boots of the lab as well."""
+"""The maximum number of guest boots in one lab, so that the lab itself is booted several times."""
 GUEST_S = 600
 """Seconds that a guest may take: guests that booted took up to 88 s at a load of 13, and up to
 250 s at a load of 21."""
 PATIENCE_S = 120.0
 SILENT_S = GUEST_S + PATIENCE_S
-"""Seconds without an outcome after which the emulated host is frozen: it ends guests by itself."""
+"""Seconds without an outcome after which the emulated host counts as frozen; it stops guests that
+take too long by itself."""
 GUEST_MEMORY = "160M"
 FOLDER = "/root/boots"
 CORRECTED = "corrected"
@@ -110,7 +111,7 @@ class Configuration:
         program: The version of the emulator.
         cpus: The lab's CPUs.
         threads: How QEMU runs them: ``multi`` (a thread for each) or ``single``.
-        paging: ``npt`` where the emulated processor has nested paging, else ``nonpt``.
+        paging: ``npt`` if the emulated processor has nested paging, else ``nonpt``.
     """
 
     program: str
@@ -120,7 +121,7 @@ class Configuration:
 
     @property
     def name(self) -> str:
-        """How the results name it."""
+        """Its name in the results."""
         return f"{self.program}-{self.cpus}cpu-{self.threads}-{self.paging}"
 
     def wrapper(self, real: str) -> str:
@@ -146,10 +147,10 @@ CONFIGURATIONS = {
 
 
 class Results:
-    """The outcomes so far, one JSON object a line.
+    """The outcomes so far, with one JSON object on each line.
 
     Args:
-        file: Where they are kept.
+        file: The file of the outcomes.
     """
 
     def __init__(self, file: Path) -> None:
@@ -227,7 +228,7 @@ async def stacks_of(pid: int) -> str:
 
 
 async def human(lab: Lab, command: str) -> str:
-    """Return what the monitor of the lab's QEMU answers to a command for people."""
+    """Return the answer of the lab's QEMU to a command of its human monitor."""
     try:
         async with asyncio.timeout(20):
             output = await lab.outer.monitor.execute(
@@ -239,7 +240,7 @@ async def human(lab: Lab, command: str) -> str:
 
 
 async def collect(lab: Lab, folder: Path) -> None:
-    """Write down what a silent lab is doing."""
+    """Write the state of a silent lab to files in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     looks = ["info status", "info cpus", "info registers -a", "info pic", "info irq"]
     looks += [f"info lapic {number}" for number in range(lab.options.cpus)]
@@ -250,7 +251,7 @@ async def collect(lab: Lab, folder: Path) -> None:
     (folder / "threads").write_text(await stacks_of(lab.pid))
     with contextlib.suppress(OSError):
         shutil.copy(lab.places.errors, folder / "errors")
-    # A break on its serial console, then a letter: the magic keys of Linux.
+    # A break on the serial console and then a letter are the magic SysRq keys of Linux.
     for key in "lw":
         with contextlib.suppress(TareError, OSError, TimeoutError):
             async with asyncio.timeout(20):
@@ -263,7 +264,7 @@ async def collect(lab: Lab, folder: Path) -> None:
 
 
 async def furnish(lab: Lab, context: Context, busybox: Path, folder: Path) -> None:
-    """Bring the guests to the lab."""
+    """Copy the guests' kernel and archives to the lab."""
     image = await build_guest_image(
         context.builder,
         "cloud",
@@ -289,7 +290,7 @@ async def furnish(lab: Lab, context: Context, busybox: Path, folder: Path) -> No
 async def boot_guests(
     configuration: Configuration, lab: Lab, results: Results, folder: Path, boots: int
 ) -> None:
-    """Boot guests in a lab until there were enough, or it falls silent."""
+    """Boot guests in a lab until there were ``boots`` boots, or until the lab is silent."""
     process = await lab.host.start(
         ["sh", "-c", BOOT, "sh", str(boots)], log=Path(f"{FOLDER}/errors")
     )
@@ -310,7 +311,7 @@ async def boot_guests(
         else:
             kept = folder / f"{configuration.name}-{time.strftime('%m%d-%H%M%S')}"
             fault = lab.died.result() if lab.died.done() else None
-            # Its connection was lost where it froze, but its QEMU can still be asked.
+            # If the lab froze, its connection is lost, but its QEMU still answers.
             died = "" if fault is None or isinstance(fault, HostFroze) else fault.message
             if died:
                 kept.mkdir(parents=True, exist_ok=True)
@@ -336,7 +337,7 @@ async def one_round(
         tempfile.TemporaryDirectory(prefix="tare-boots-") as place,
         Ledger(Path(place) / "ledger.jsonl") as ledger,
     ):
-        # Its QEMU is a user of its own, who has to get at the program.
+        # Its QEMU runs as another user, which needs access to the program.
         Path(place).chmod(0o755)
         wrapper = Path(place) / "qemu"
         wrapper.write_text(configuration.wrapper(program))
@@ -347,7 +348,7 @@ async def one_round(
             qemu=str(wrapper),
             kernel_arguments=(
                 "sysrq_always_enabled=1",
-                # Stacks of CPUs that are stuck are on the console then, and not their names alone.
+                # The console then shows the stacks of stuck CPUs, not only their names.
                 "ignore_loglevel",
                 "rcupdate.rcu_cpu_stall_timeout=20",
                 "softlockup_panic=0",
@@ -371,7 +372,7 @@ async def one_round(
 
 
 async def programs(named: Sequence[str]) -> Mapping[str, str]:
-    """Return the emulators by version, as ``--qemu VERSION=PROGRAM`` names them, and copies."""
+    """Return the emulators by version: those of ``--qemu VERSION=PROGRAM``, and Tare's copies."""
     found = {PROGRAMS[0]: shutil.which("qemu-system-x86_64") or ""}
     for each in named:
         version, _, program = each.partition("=")
@@ -387,7 +388,7 @@ async def programs(named: Sequence[str]) -> Mapping[str, str]:
 def due(
     names: Sequence[str], results: Results, known: Mapping[str, str], boots: int
 ) -> Iterator[tuple[Configuration, int]]:
-    """Return what is left to do, a round of each configuration in turn."""
+    """Yield the next configuration and its number of boots, until none is left."""
     while True:
         counts = results.counts()
         left = [
@@ -398,13 +399,13 @@ def due(
         left = [(each, missing) for each, missing in left if missing > 0]
         if not left:
             return
-        # Those with the fewest boots first: an interrupted comparison is still even.
+        # Start with the fewest boots, so that an interrupted comparison is balanced.
         configuration, missing = max(left, key=lambda each: each[1])
         yield configuration, min(missing, ROUND)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Boot what is left, and print the counts; return 0 once nothing is left."""
+    """Boot all guests that are left, print the counts, and return 0."""
     parser = argparse.ArgumentParser(prog="python -m scripts.lab_boots", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="CONFIGURATION", help="by default all")
     parser.add_argument("--work", type=Path, required=True, help="where results are kept")

@@ -1,13 +1,13 @@
-"""Show that a longer path of a hypervisor is found, and that none is where there is none.
+"""Show that Tare detects a longer path in a hypervisor, and reports none if there is none.
 
-Xen is built from the distribution's source as it is, once more with a slow path planted into a
-hypercall that its paravirtual guests make at each switch of threads, and then again and again with
-changes that make nothing slower: other bytes at other addresses. Each Xen is measured in
-deterministic labs, and held against the first one.
+Xen is built from the distribution's unchanged source, and once with a slow path in a hypercall that
+its paravirtual guests make at each switch of threads. Further builds have changes that make nothing
+slower: other bytes at other addresses. Each Xen is measured in deterministic labs, and compared
+with the first one.
 
 usage: python -m scripts.path_regressions --work DIR [--same N] [--labs N]
 
-What DIR holds already is not built or measured again, so that it may be interrupted.
+Builds and runs that are in DIR already are not repeated, so you can interrupt the program.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class Build:
     """One Xen.
 
     Args:
-        name: What it is called here.
+        name: Its name in this program.
         planted: Whether it has the slow path.
-        number: The change that it has, among those as fast as the first one; 0: none.
+        number: The number of its harmless change; 0: none.
     """
 
     name: str
@@ -70,20 +70,20 @@ class Build:
     number: int = 0
 
     def edited(self, text: str) -> str:
-        """Return the source file of the hypercalls as this build has it."""
+        """Return the text of the hypercalls' source file with this build's change."""
         if self.planted:
             if BEFORE not in text:
                 raise SystemExit(f"{HYPERCALLS} is another one here: do_stack_switch has changed")
             return text.replace(BEFORE, SLOW + BEFORE)
         if self.number:
-            # A different size for each, so that what follows is elsewhere in each.
+            # A different size for each build, so that the code after it has other addresses.
             innocent = INNOCENT.format(number=self.number, size=48 * self.number + 5)
             return text.replace("\nlong do_stack_switch(", f"{innocent}\nlong do_stack_switch(")
         return text
 
 
 def builds(same: int) -> list[Build]:
-    """Return all builds: the first, the slow one, and those that are as fast as the first."""
+    """Return all builds: the first, the slow one, and ``same`` builds as fast as the first."""
     others = [Build(f"same-{number:02}", number=number) for number in range(1, same + 1)]
     return [Build(BASE), Build(PLANTED, planted=True), *others]
 
@@ -92,7 +92,7 @@ def builds(same: int) -> list[Build]:
 def edited(source: XenSource, build: Build) -> Iterator[None]:
     """Change the tree for a build, and change it back."""
     file = source.tree / HYPERCALLS
-    # Kept next to it, so that a build that was killed leaves no change for the next one.
+    # Keep the original next to it, so that a killed build leaves no change for the next one.
     kept = file.with_suffix(".c.kept")
     if not kept.exists():
         kept.write_text(file.read_text())
@@ -104,7 +104,7 @@ def edited(source: XenSource, build: Build) -> Iterator[None]:
 
 
 async def build_all(work: Path, wanted: Sequence[Build]) -> None:
-    """Build what is not there yet, into ``work/xens``."""
+    """Build the missing builds into ``work/xens``."""
     kept = work / "xens"
     kept.mkdir(parents=True, exist_ok=True)
     missing = [build for build in wanted if not (kept / build.name).exists()]
@@ -124,7 +124,7 @@ async def build_all(work: Path, wanted: Sequence[Build]) -> None:
 
 
 def measure(work: Path, build: Build) -> Path:
-    """Measure one Xen in a lab, or what is missing of it; return the run's folder."""
+    """Measure one Xen in a lab, or resume its run; return the run's folder."""
     folder = work / "runs" / build.name
     begun = (folder / "events.jsonl").exists()
     if begun and load_run(folder).complete:
@@ -142,7 +142,7 @@ def measure(work: Path, build: Build) -> Path:
 
 
 def measure_all(work: Path, wanted: Sequence[Build], labs: int) -> list[Path]:
-    """Measure each Xen, so many at once, as deterministic labs do not disturb one another."""
+    """Measure each Xen, ``labs`` at a time: deterministic labs do not disturb one another."""
     with ThreadPoolExecutor(labs) as pool:
         return list(pool.map(partial(measure, work), wanted))
 
@@ -154,7 +154,7 @@ def compared(folder: Path) -> Comparison:
 
 
 def report_lines(found: Sequence[Sequence[Change]]) -> Iterator[str]:
-    """Yield a row for each metric: the planted change, and the range of the others'."""
+    """Yield a row for each metric: the slow build's change, and the range of the others."""
     planted, *others = found
     for change in planted:
         if not change.ratio:
@@ -170,7 +170,7 @@ def report_lines(found: Sequence[Sequence[Change]]) -> Iterator[str]:
 
 def percent(ratio: float) -> str:
     """Return a ratio as a change in per cent."""
-    # Adding nothing turns a rounded -0 into 0.
+    # Adding 0.0 turns a rounded -0 into 0.
     return f"{round(100 * (ratio - 1), 3) + 0.0:+.3f} %"
 
 

@@ -28,12 +28,12 @@ ROOT = Path(__file__).parents[1]
 WORDS = Path(__file__).with_name("prose.toml")
 ALLOWED = Path(__file__).with_name("prose_allowed.toml")
 OWN = {"scripts/prose.py", "scripts/prose.toml", "tests/scripts/test_prose.py"}
-"""Files that have to name the words."""
+"""Files that must contain the words."""
 GENERATED = re.compile(
     r"\.(1|lock|json|svg|sha256)$|^locks/|^tests/(corpora|fixtures)/"
     r"|^docs/reference/(study|platforms|sources|commands)\.md$"
 )
-"""What is written from the code, whose texts are checked there, and what others wrote."""
+"""Files generated from the code, where their texts are checked, and files by other authors."""
 MOST_SHOWN = 20
 _CODE = re.compile(r"^( *)(```+|~~~+).*?(^ *\2 *$|\Z)|(`+)(?!`).*?(?<!`)\4(?!`)", re.M | re.S)
 _MARKUP = re.compile(
@@ -108,7 +108,7 @@ class Rules:
         return [*self.words, *(self.docstrings if kind == "docstring" else ())]
 
     def matches(self, text: Text) -> list[tuple[re.Match[str], Rule]]:
-        """Return where a text breaks a rule."""
+        """Return the places at which a text breaks a rule."""
         return [
             (match, rule)
             for rule in self.of(text.kind)
@@ -165,7 +165,7 @@ def texts_of(path: str, source: str) -> Iterator[Text]:
 
 
 def _blank(pattern: re.Pattern[str], text: str) -> str:
-    """Return a text with each match replaced by a mark that keeps the lines."""
+    """Return a text with each match replaced by a mark, without changing line numbers."""
     return pattern.sub(lambda match: "\u2026" + "\n" * match[0].count("\n"), text)
 
 
@@ -254,7 +254,7 @@ def _message(line: int, prose: str) -> Iterator[Text]:
 
 
 def _comments(source: str) -> Iterator[Text]:
-    """Yield comments, those of lines that follow each other together."""
+    """Yield comments; comments on consecutive lines are one piece."""
     start, last, words = 0, -1, list[str]()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type != tokenize.COMMENT or token.string.startswith("#!"):
@@ -316,13 +316,13 @@ def too_many(counts: Counter[str], allowed: dict[str, int]) -> list[str]:
 
 
 def lowered(counts: Counter[str], allowed: dict[str, int]) -> dict[str, int]:
-    """Return what folders may have from now on: never more than before."""
+    """Return the new limit of findings of each folder: never more than before."""
     now = {name: min(counts[name], most) for name, most in sorted(allowed.items())}
     return {name: most for name, most in now.items() if most}
 
 
 def write_allowed(allowed: dict[str, int], path: Path) -> None:
-    """Write what folders may have."""
+    """Write the folders' limits of findings."""
     head = "# How many findings of scripts/prose.py each folder still has. `--lower` lowers them.\n"
     lines = [f'"{name}" = {most}\n' for name, most in sorted(allowed.items())]
     path.write_text(head + "".join(lines), encoding="utf-8")

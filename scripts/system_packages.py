@@ -34,10 +34,10 @@ def say(words: str) -> None:
 
 @dataclass
 class Outcome:
-    """What is to be installed for which need, and what is left out.
+    """The packages to install for each need, and the needs that are left out.
 
     Args:
-        chosen: Each need with what is installed for it.
+        chosen: Each need with the packages that are installed for it.
         new: All packages that apt adds.
         left: Each need that is left out, with the reason.
     """
@@ -48,7 +48,7 @@ class Outcome:
 
 
 def choose(apt: Apt, missing: Sequence[Need]) -> Outcome:
-    """Find out for each need what can be installed without changing an installed package."""
+    """Choose packages for each need that can be installed without changing an installed package."""
     options = [(need, need.choices(apt)) for need in missing]
     if (together := _all_at_once(apt, options)) is not None:
         return together
@@ -83,7 +83,7 @@ def _all_at_once(apt: Apt, options: Sequence[tuple[Need, Sequence[Choice]]]) -> 
 def _chosen(
     apt: Apt, need: Need, choices: Sequence[Choice], along: Sequence[str]
 ) -> tuple[Choice | None, str]:
-    """Return what can be installed for a need along with other packages, or why nothing can."""
+    """Return packages for a need that can be added along with others, or None and the reason."""
     reasons = []
     for choice in choices:
         wanted = [package for package in choice.packages if not apt.is_installed(package)]
@@ -103,7 +103,7 @@ def _chosen(
 
 
 def provide(apt: Apt, needs: Sequence[Need], *, only_list: bool) -> int:
-    """Install what is missing, or only list it; see the module.
+    """Install missing programs, or only list them; see the module.
 
     Returns:
         The exit status.
@@ -205,7 +205,7 @@ def _commands(apt: Apt, missing: Sequence[Need]) -> list[str]:
 
 
 def _own_decision(left: Sequence[tuple[Need, str]]) -> list[str]:
-    """Return what a user may type for needed parts that set-up must not install."""
+    """Return commands for the user that install parts which set-up must not install."""
     able = [need for need, reason in left if need.required and CHANGES in reason]
     needed = [need.program for need in able if need.program]
     packages = [program.packages["apt"] for program in needed]
@@ -231,7 +231,7 @@ def _status(missing: Sequence[Need]) -> int:
 
 
 def refresh_kernels(apt: Apt) -> None:
-    """Read the package lists where they name no kernel: guests boot the distribution's own."""
+    """Read the package lists if they name no kernel: guests boot the distribution's kernels."""
     if apt.names("^linux-image-"):
         return
     try:

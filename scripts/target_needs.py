@@ -26,14 +26,14 @@ class Need:
     """One thing that a make target uses.
 
     Args:
-        name: What it is called, mostly a program.
-        purpose: What for.
-        without: What is lost without it.
-        is_there: Whether this computer has it.
-        choices: What apt may install for it, the preferred first.
-        program: The same for other package managers, where it is known.
+        name: Its name, mostly that of a program.
+        purpose: Its purpose.
+        without: The consequence if it is missing.
+        is_there: Returns whether this computer has it.
+        choices: Returns the packages that apt may install for it, the preferred ones first.
+        program: Its packages for other package managers, if they are known.
         required: Whether the target cannot continue without it.
-        hint: How else to get it.
+        hint: Another way to get it.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Need:
     hint: str = ""
 
 
-# Checks of whether something is there.
+# Checks whether a program or library is there.
 
 
 def program_is_there(program: Program) -> bool:
@@ -106,7 +106,7 @@ def _makes_environments() -> bool:
     return all(importlib.util.find_spec(name) for name in ("venv", "ensurepip"))
 
 
-# Packages to install for it.
+# Packages to install.
 
 
 def _packages(*names: str, units: tuple[str, ...] = ()) -> Choices:
@@ -122,8 +122,8 @@ def _any_of(*names: str) -> Choices:
 def _rust(apt: Apt) -> list[Choice]:
     """Return the distribution's Rusts that are new enough.
 
-    Debian 12 has a newer one than its own to build browsers with, Ubuntu has newer ones that are
-    named by their version.
+    Debian 12 has a second, newer Rust to build browsers with. Ubuntu has newer ones whose names
+    include their version.
     """
     least = _version(rust_least())
     numbered = sorted(apt.names(r"^cargo-[0-9.]+$"), key=lambda name: _version(name[6:]))
@@ -154,9 +154,9 @@ _LXD_UNITS = ("lxd.service", "lxd.socket", "lxd-containers.service", "lxc.servic
 
 
 def _instance_servers(apt: Apt) -> list[Choice]:
-    """Return Incus, or LXD where the distribution has it as a package and not as a snap.
+    """Return Incus, and LXD if the distribution has it as a package rather than as a snap.
 
-    Bridges of both need dnsmasq, and VMs of Incus a module of QEMU's.
+    Bridges of both need dnsmasq, and VMs of Incus need a module of QEMU.
     """
     found = []
     offered = apt.candidates(("incus", "lxd"))
@@ -170,7 +170,7 @@ def _instance_servers(apt: Apt) -> list[Choice]:
 
 
 def _of(program: Program, without: str, *, choices: Choices | None = None) -> Need:
-    """Return the need of a program of Tare's own table."""
+    """Return the need for a program that is in Tare's own table."""
     return Need(
         name=program.names[0],
         purpose=program.purpose,
@@ -218,7 +218,7 @@ _VENV = Program(("venv",), "", {"apt": "python3-venv", "zypper": "python3-virtua
 
 
 def quick_needs() -> list[Need]:
-    """Return what setting up and the quick study use."""
+    """Return the needs of set-up and of the quick study."""
     return [
         Need(
             "venv",
@@ -271,7 +271,7 @@ def _packages_of_compiler(_apt: Apt) -> list[Choice]:
 
 
 def test_needs() -> list[Need]:
-    """Return what the tests use in addition."""
+    """Return the additional needs of the tests."""
     return [
         _test("bwrap", "bubblewrap", "no tests of the example platform"),
         _test("busybox", "busybox-static", "no tests of small toolboxes", _has_static_busybox),
@@ -314,7 +314,7 @@ def test_needs() -> list[Need]:
 
 
 def bench_needs() -> list[Need]:
-    """Return what the benchmarks use in addition."""
+    """Return the additional needs of the benchmarks."""
     nginx = _packages("nginx-light", units=("nginx.service",))
     return [
         Need("busybox", "benchmarks", "no benchmark of boot times", _has_static_busybox,
@@ -339,13 +339,13 @@ def bench_needs() -> list[Need]:
 
 
 def needs_of(goal: str) -> list[Need]:
-    """Return what a goal of set-up uses."""
+    """Return the needs of a goal of set-up."""
     more = {"test": test_needs, "bench": bench_needs}.get(goal, list)
     return [*quick_needs(), *more()]
 
 
 def required_package(name: str, purpose: str) -> Need:
-    """Return the need of one program that is required, from the package of its name."""
+    """Return the need for a required program whose package has the same name."""
     program = Program((name,), purpose, {"apt": name})
     without = "this cannot continue"
     return Need(name, purpose, without, _named(name), _packages(name), program, required=True)

@@ -26,12 +26,13 @@ EXPLAINED = Path("scripts/mutants/equivalent.md")
 LEAST = 0.9
 """The share of mistakes that the tests must notice."""
 PATIENCE = 5.0
-"""How many times as long as without a mistake tests may take; longer is an endless loop."""
+"""The factor by which tests may take longer than without a mistake; beyond it, they loop endlessly.
+"""
 
 
 @dataclass(frozen=True)
 class Room:
-    """A part of the program, and the tests that are to notice."""
+    """A part of the program, and the tests that must notice its mistakes."""
 
     files: tuple[str, ...]
     tests: tuple[str, ...]
@@ -81,7 +82,7 @@ ROOMS = {
 
 
 def main() -> int:
-    """Draw a sample, try it, and say what went unnoticed; 1 if that is too much."""
+    """Draw a sample, try it, and print unnoticed mistakes; return 1 if they are too many."""
     asked = _asked()
     if asked.agent:
         return _agent(asked.agent, asked.seed)
@@ -139,7 +140,7 @@ def _changes(room: Room) -> list[Change]:
 def _drawn(
     every: dict[str, list[Change]], sample: int, chance: random.Random
 ) -> list[tuple[str, Change]]:
-    """Draw as many from each room, as far as it has so many."""
+    """Draw the same number of mistakes from each room, or all if a room has fewer."""
     each = max(1, sample // len(every))
     return [
         (name, change)
@@ -180,7 +181,7 @@ def _tried(tree: Path, change: Change, covering: Covering) -> str:
 
 
 def _key(change: Change, tree: Path) -> str:
-    """Return how the page of explanations names a mistake: by its line's text, for lines move."""
+    """Return a mistake's name on the page of explanations: with its line's text, as lines move."""
     line = (tree / change.path).read_text().splitlines()[change.line - 1].strip()
     return f"{change}".replace(f":{change.line}:", ":") + f" in `{line}`"
 

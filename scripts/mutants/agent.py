@@ -1,6 +1,6 @@
-"""The same of the agent, by cargo-mutants: a sample of its mistakes in framing and clock.
+"""Try a sample of mistakes in the agent's framing and clock, with cargo-mutants.
 
-cargo-mutants builds and tests the agent again for each, in a copy; one takes some minutes.
+cargo-mutants builds and tests a copy of the agent for each mistake, which takes some minutes.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ FILES = (
     "src/measure/tsc.rs",
     "src/measure/histogram.rs",
 )
-"""Where a mistake would damage what is reported, or its time."""
+"""The files in which a mistake would damage reported data or times."""
 NOTICED = frozenset({"CaughtMutant", "Timeout"})
 EXPLAINED = "explained"
 _PLACE = re.compile(r":\d+:\d+")
 UNVIABLE = "Unviable"
-"""The compiler refuses it, so no test could notice it."""
+"""The outcome of a mistake that does not compile, so that no test could notice it."""
 LEAST_TIMEOUT_S = 120
 OWN_TESTS = "--cargo-test-arg=--lib"
-"""Those within the program: others read files of the repository that its copy lacks."""
+"""Run only the tests within the program: others read files of the repository that the copy lacks.
+"""
 
 
 def listed(tool: str, root: Path) -> list[str]:
@@ -51,7 +52,7 @@ def try_agent(root: Path, sample: int, seed: int, explained: str = "") -> dict[s
 
     Args:
         root: The repository.
-        sample: How many to draw.
+        sample: The number of mistakes to draw.
         seed: The seed of the drawing.
         explained: Text that names mistakes which make no difference.
     """
@@ -61,7 +62,7 @@ def try_agent(root: Path, sample: int, seed: int, explained: str = "") -> dict[s
     print(f"agent: {len(drawn)} of {len(every)} mistakes", flush=True)
     folder = Path(tempfile.mkdtemp(prefix="tare-mutants-agent-"))
     try:
-        # It ends with a status of its own where some went unnoticed: its file says which.
+        # If some are unnoticed, it exits with a status of its own, and its file lists them.
         subprocess.run(
             [tool, "mutants", "--dir", str(root / AGENT), *_files(), "--re", exactly(drawn),
              "--output", str(folder), "--no-shuffle", "--minimum-test-timeout",
@@ -88,11 +89,11 @@ def judged(outcomes: object, explained: str = "") -> dict[str, int]:
     """Return how many mistakes had each outcome; print those that went unnoticed.
 
     Args:
-        outcomes: What cargo-mutants writes of them.
+        outcomes: The content of cargo-mutants' file of outcomes.
         explained: Text that names mistakes which make no difference.
 
     Raises:
-        ValueError: It is not of that form, or the unchanged agent's tests fail.
+        ValueError: The outcomes have another form, or the unchanged agent's tests fail.
     """
     every = outcomes.get("outcomes") if isinstance(outcomes, dict) else None
     if not isinstance(every, list):
@@ -114,7 +115,10 @@ def judged(outcomes: object, explained: str = "") -> dict[str, int]:
 
 
 def share_of(found: dict[str, int]) -> tuple[int, int]:
-    """Return how many were noticed, and of how many that are programs."""
+    """Return the number of noticed mistakes, and the number of those that count.
+
+    Mistakes that do not compile or that are explained do not count.
+    """
     noticed = sum(found.get(each, 0) for each in NOTICED)
     uncounted = found.get(UNVIABLE, 0) + found.get(EXPLAINED, 0)
     return noticed, sum(found.values()) - uncounted

@@ -38,8 +38,8 @@ class Change:
     Args:
         path: The file.
         line: Its line, from 1 on.
-        start: Where the old text begins, in bytes from the file's start.
-        end: Where it ends.
+        start: The offset of the old text in the file, in bytes.
+        end: The offset of its end, in bytes.
         old: The old text.
         new: The new text.
     """
@@ -83,7 +83,7 @@ def changes_of(path: Path, source: bytes) -> list[Change]:
 
 
 def _expressions(node: ast.AST) -> Iterator[ast.expr]:
-    """Walk what is worked out when the program runs: neither types nor texts."""
+    """Yield the expressions that are evaluated when the program runs: neither types nor texts."""
     if isinstance(node, ast.expr):
         yield node
     for name, value in ast.iter_fields(node):
@@ -101,7 +101,7 @@ def _is_for_types(node: ast.AST) -> bool:
 
 
 def _is_a_claim(node: ast.AST) -> bool:
-    """Return whether it says what is so anyway: ``zip(..., strict=True)``."""
+    """Return whether a node only asserts a fact: ``strict=True`` in ``zip(..., strict=True)``."""
     return isinstance(node, ast.keyword) and node.arg == "strict"
 
 

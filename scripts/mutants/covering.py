@@ -1,4 +1,4 @@
-"""Which tests run a line: only they can notice a mistake in it."""
+"""Find the tests that run a line: only they can notice a mistake in it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from coverage import CoverageData
 
-# One seed for all properties: what they try must not differ between with a mistake and without.
+# One seed for all property tests: they must try the same with and without a mistake.
 OPTIONS = (
     *("-q", "--no-header", "-p", "no:cacheprovider", "--hypothesis-seed=0"),
     *("-m", "not slow and not acceptance"),
@@ -33,8 +33,8 @@ def pytest_runtest_protocol(item):
     finally:
         coverage.Coverage.current().switch_context("")
 """
-"""Has each line know the test that runs it. Coverage's own way goes by the name of the outermost
-function, and takes a property test for a function of hypothesis."""
+"""A plugin that records for each line the tests that run it. Coverage's own method uses the name of
+the outermost function, which for a property test is a function of hypothesis."""
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/[^\s\[]+::[^\s\[]+)", re.MULTILINE)
 
 
@@ -50,11 +50,11 @@ def run_tests(
     Args:
         tree: Its root.
         tests: Files, or tests by name.
-        limit_s: When to give up, seconds; that is as if one had failed.
-        covered: Where to write which test ran which line.
+        limit_s: Time limit in seconds; exceeding it counts as a failure.
+        covered: The file for the record of the tests that ran each line.
 
     Returns:
-        Whether they passed, and what was printed.
+        Whether they passed, and their output.
     """
     paths = os.pathsep.join(str(tree / part) for part in ("src", "tests", ""))
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
@@ -78,7 +78,7 @@ def run_tests(
 
 
 class Covering:
-    """The tests of each line, as one run of all of them found."""
+    """The tests that run each line, found by one run of all tests."""
 
     def __init__(self, tree: Path, tests: Iterable[str], data: Path) -> None:
         passed, output = run_tests(tree, tests, covered=data)
@@ -93,12 +93,12 @@ class Covering:
     def tests_of(self, path: Path, line: int) -> list[str]:
         """Return the tests that run a line, by pytest's names.
 
-        No test runs a line that is run where its module is read, such as a constant's; then it is
-        for all tests that run anything of the file.
+        A line that runs when its module is imported, such as a constant's, has no test of its own.
+        For it, return all tests that run any line of the file.
 
         Args:
-            path: The file, as seen from the tree's root.
-            line: From 1 on.
+            path: The file, relative to the tree's root.
+            line: The line, counted from 1.
         """
         lines = self._data.contexts_by_lineno(str(self._tree / path))
         return self._tests(lines.get(line, ())) or self._tests(chain(*lines.values()))

@@ -1,4 +1,4 @@
-"""The tool that is not installed with everything else, for few ever need it."""
+"""Provide cargo-mutants, which set-up does not install because few developers need it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ VERSION = "27.1.0"
 
 
 def cargo_mutants() -> str:
-    """Return the path of cargo-mutants, which is built first where this version is not there."""
+    """Return the path of cargo-mutants; build it first if this version is missing."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     root = cache / "tare" / "mutants"
     tool = root / "bin" / "cargo-mutants"
@@ -25,7 +25,7 @@ def cargo_mutants() -> str:
 
 
 def with_cargo() -> dict[str, str]:
-    """Return the environment in which cargo is found where set-up put it."""
+    """Return an environment whose PATH includes the folder in which set-up installs cargo."""
     return {**os.environ, "PATH": f"{Path.home() / '.cargo' / 'bin'}:{os.environ['PATH']}"}
 
 
