@@ -1,4 +1,4 @@
-"""What tests of every area share."""
+"""Fixtures and hooks that tests of every area share."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from selected_marks import IN_THE_FILE, marks_named_in, marks_required_by
 
 
 class Kept(DirectoryBasedExampleDatabase):
-    """Examples of what once failed, which stay when that is mended."""
+    """Examples that once failed, and that stay when the fault is corrected."""
 
     def delete(self, key: bytes, value: bytes) -> None:
         """Keep it."""
 
 
 CORPORA = Path(__file__).parent / "corpora"
-"""What fuzzing found is kept here, in the repository, and tried first by everybody."""
+"""The folder of the repository with examples that fuzzing found; all tests try them first."""
 FOUND = Kept(CORPORA / "hypothesis")
 OWN = DirectoryBasedExampleDatabase(Path(".hypothesis") / "examples")
 
@@ -134,7 +134,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say of `make fuzz` how long it tried, and what it found."""
+    """Report for `make fuzz` how long it tried, and the failures that it found."""
     if not FUZZING:
         return
     stats = terminalreporter.stats

@@ -1,15 +1,15 @@
-"""Deadlines of tests that only find what hangs: longer where other work keeps the CPUs busy."""
+"""Deadlines of tests that only detect hangs: longer if other work keeps the CPUs busy."""
 
 from __future__ import annotations
 
 import os
 
 MOST = 4.0
-"""The largest factor: what hangs is found on a busy computer, too."""
+"""The largest factor, so that hangs are detected on a busy computer, too."""
 
 
 def patient(limit_s: float) -> float:
-    """Return how long to wait for what takes at most ``limit_s`` on an idle computer.
+    """Return the seconds to wait for work that takes at most ``limit_s`` s on an idle computer.
 
     A process gets its share of the CPUs: as many times less as more processes want to run.
     """

@@ -138,7 +138,7 @@ def _read(files: Sequence[int], limit_s: float) -> tuple[list[str], bool]:
 
 
 def _can_fork(began_with: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """Return whether two environments differ only in what a command reads as it runs."""
+    """Return whether two environments differ only in variables that a command reads as it runs."""
 
     def read_at_start(variables: Mapping[str, str]) -> dict[str, str]:
         return {k: v for k, v in variables.items() if k.startswith(AT_START)}
@@ -202,7 +202,7 @@ def _serve(there: socket.socket) -> None:
 
 
 def _become(request: dict[str, object], files: list[int]) -> None:
-    """Take over what a new process of the tests would have."""
+    """Take over the state that a new process of the tests would have."""
     for wanted, file in enumerate(files, 1):
         os.dup2(file, wanted)
         os.close(file)
@@ -231,7 +231,7 @@ def _status() -> int:
 
 
 def _end_as_a_process(status: int) -> NoReturn:
-    """Do all that an interpreter does at its end, but free nothing: that took 0.1 s."""
+    """Do what an interpreter does at its end, except freeing memory, which took 0.1 s."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Processes of this computer, for tests that look for what a command has begun or left."""
+"""Find processes of this computer, for tests that check which ones a command started or left."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PROC = Path("/proc")
 
 
 def below(ancestor: int) -> list[int]:
-    """Return the processes that one has begun, at whatever remove."""
+    """Return all descendants of a process."""
     parents = {}
     for process in _all():
         with suppress(OSError):
@@ -27,17 +27,17 @@ def below(ancestor: int) -> list[int]:
 
 
 def named(name: str, ancestor: int) -> list[int]:
-    """Return the processes of a name that one has begun, at whatever remove."""
+    """Return all descendants of a process that have a name."""
     return [pid for pid in below(ancestor) if _read(pid, "comm").decode().strip() == name]
 
 
 def agents_of(ancestor: int) -> list[int]:
-    """Return Tare's agents that a process has begun, at whatever remove."""
+    """Return all descendants of a process that are Tare's agents."""
     return [pid for pid in below(ancestor) if b"serve" in _read(pid, "cmdline")]
 
 
 def of_state(folder: Path) -> list[int]:
-    """Return the processes, but the caller's, whose Tare keeps its state below a folder."""
+    """Return all processes but the caller whose Tare keeps its state below a folder."""
     own = f"XDG_STATE_HOME={folder}/state".encode()
     return [
         pid
