@@ -67,7 +67,7 @@ _IN_PART = {
     "/proc/self/status": "Cpus_allowed_list:.*",
     "/proc/stat": "cpu[0-9]+",
 }
-"""Files of which only some lines are read, with the patterns that those lines start with."""
+"""Files that are read only in part, with the patterns that the lines start with."""
 _PROCESSOR = "(vendor_id|cpu family).*"
 _GPUS = "/proc/driver/nvidia/gpus"
 _MOUNTS = "/proc/mounts"

@@ -203,8 +203,8 @@ class Platform(ABC, Generic[O]):
     variants: ClassVar[tuple[Variant, ...]] = (Variant(),)
     """The variants that ``tare doctor`` and the docs list separately."""
     host_hypervisors: ClassVar[tuple[HostHypervisor, ...]] = ()
-    """The hypervisors below the host's kernel, one of which its machines need. The ``host_boot`` of
-    :meth:`stated` begins with the word of one of them."""
+    """The hypervisors below the host's kernel; the platform's machines need one of them. The
+    ``host_boot`` of :meth:`stated` begins with the word of one of them."""
     undoers: ClassVar[Mapping[str, Undo]] = {}
     """Functions that undo what its machines leave on a host, by the kind of the ledger's entry.
 

@@ -77,7 +77,7 @@ class NeedsHypervisors(Protocol):
 
     @property
     def host_hypervisors(self) -> tuple[HostHypervisor, ...]:
-        """The hypervisors, one of which must run below the host for its machines."""
+        """The hypervisors; one of them must run below the host for the platform's machines."""
         ...
 
 

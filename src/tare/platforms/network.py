@@ -30,7 +30,7 @@ PCI_ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 ``0000:03:00.0``."""
 
 VARIABLE = "TARE_NET"
-"""The environment variable that tells an agent, as a process of the host, its network."""
+"""The environment variable that gives an agent that runs as a process of the host its network."""
 
 
 class VirtualFunction(Protocol):

@@ -58,7 +58,7 @@ def compared(
         comparison: The run's comparison.
         reference: The source.
         fact: The statement. If it names several arms to compare with, each is compared.
-        keys: The run's metrics for it. Of several, the geometric mean in each block is used.
+        keys: The run's metrics for it. The geometric mean of several in each block is used.
     """
     likes = {like.arm: like for like in alike(comparison, reference)}
     found = [

@@ -65,7 +65,7 @@ EXPLANATIONS: tuple[tuple[str, str], ...] = (
 """Paths in the proof (shell patterns) and how a difference there could explain a result."""
 
 UNALIKE = frozenset({"network.address"})
-"""Paths that differ between any two machines, and so are no difference between arms."""
+"""Paths that differ between any two machines, so they are not a difference between arms."""
 
 PLACED = frozenset({"confinement.cpus_allowed", "topology.usable", "placement.cpus"})
 """Paths that depend on the CPUs that Tare chose for a machine, which may differ in each block."""

@@ -114,7 +114,7 @@ def plain_words(text: str) -> str:
 
 
 class Values(Mapping[str, str]):
-    """The named values of one part of a source, with a record of which were read.
+    """The named values of one part of a source, with a record of the values that were read.
 
     Args:
         name: The part's name in notes, such as ``-machine``.
@@ -181,7 +181,7 @@ class NoteTaker(Protocol):
 
 
 class Node:
-    """An XML element, with a record of which of its parts were read.
+    """An XML element, with a record of the parts that were read.
 
     Args:
         element: The element.

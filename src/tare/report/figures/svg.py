@@ -45,7 +45,7 @@ def inline_svg(svg: str, *, name: str, title: str, description: str) -> str:
     width, _, view_box = root.groups()
     body = _BACKGROUND.sub("", svg[root.end() :].removesuffix("</svg>"))
     body = _TIPPED.sub(r"<\1\2\4><title>\3</title></\1>", body)
-    # Keyboard users reach the same targets from the tables' rows, so marks are no tab stops.
+    # Keyboard users reach the same targets from the tables' rows, so marks are not tab stops.
     body = _LEADING.sub(_linked, body)
     for noise in (_ARIA, _FONT):
         body = noise.sub("", body)

@@ -150,8 +150,8 @@ def _withheld_by_host(
 ) -> list[str]:
     """Describe how the host's kernel may have limited client and origin, if it is a guest itself.
 
-    Its CPU numbers are not those of the computer. Of the CPUs that it is restricted to, at least
-    one must be left for the threads that carry the machine's packets.
+    Its CPU numbers are not those of the computer. At least one of the CPUs that it is restricted to
+    must be left for the threads that carry the machine's packets.
     """
     own = set(below.host_on)
     if not own or not here:

@@ -32,8 +32,8 @@ RECORDED = (
 )  # fmt: skip
 """The fields of the result that a cell's record keeps."""
 CARRIED = 0.9
-"""The share of the proxy's capacity up to which an offered rate is no overload. Above it, latencies
-are those of a queue."""
+"""The share of the proxy's capacity up to which an offered rate is not an overload. Above it,
+latencies are those of a queue."""
 
 
 def summed(reported: Mapping[str, Any], asked: ProxyParameters | None = None) -> dict[str, Any]:
