@@ -33,7 +33,7 @@ def measured_keys(
         workload: The kind of workload that is like the source's, not a study's label.
         metric: The workload's metric.
         scenario: The run's scenario.
-        parameters: The parameters that the source states. If there are several values, any one matches.
+        parameters: The parameters that the source states; any one of several values matches.
     """
     kinds = kinds_of(comparison.runs)
     vcpus = vcpus_in(comparison.runs, scenario)

@@ -121,7 +121,7 @@ def answer_of(status: int, content: bytes) -> Response:
     Raises:
         NoSuchObject: The requested object does not exist.
         RequestRefused: The request is not allowed, or conflicts with the present state.
-        MachineFault: The request failed, with the server's message; or this is another kind of answer.
+        MachineFault: The request failed, with the server's message; or this is another answer.
     """
     try:
         reply = json.loads(content)
