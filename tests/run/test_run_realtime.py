@@ -28,7 +28,7 @@ scenarios:
     subject: {cpus: pinned}
     neighbours: [{load: cpu-load, cpus: same}]
 workloads:
-  tick: {duration: 0.4s, raw: true, counters: true}
+  tick: {duration: 1s, raw: true, counters: true}
   switch: {threads: [2, 1000], samples: 3000}
 """
 
