@@ -210,7 +210,7 @@ def _clause(
     ):
         yield Claim("answer: too few blocks", int(found[1]) < int(found[2]) == LEAST, clause)
     elif full(rf"(?i:so far): {_ONE} {_CHANGE_SO_FAR}(?:, {_ONE} {_CHANGE_SO_FAR})*"):
-        # Measured sizes without a bound: they may stand only where there is no verdict.
+        # Measured sizes without a bound: they may appear only if there is no verdict.
         for label in re.findall(rf"({_ONE}) {_CHANGE_SO_FAR}", clause):
             finding = costs[_OF_LABEL[label.lower()]].finding
             yield Claim("answer: sizes so far", finding == "preliminary", clause)

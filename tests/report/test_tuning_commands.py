@@ -90,7 +90,7 @@ ELLIPSES = (
     ("MODEL", "hv-crash"),
     ("…,cache=", "file={disk},format=raw,if=none,id=own"),
 )
-"""What stands for `…` in an argument, by what the argument begins with; otherwise `netdev=net`."""
+"""The text that replaces `…` in an argument, by its beginning; otherwise `netdev=net`."""
 LACKING = {
     "-cpu host": "requires KVM",
     "hugetlb=on": "Cannot allocate memory|failed to resize",

@@ -341,17 +341,12 @@ def with_trimmed_means(pairs: Sequence[Pair]) -> list[Pair]:
     """Return the pairs with trimmed means where means of ratios are compared.
 
     Tails and maxima are medians anyway. Counts of rare events need the mean of all boots: trimming
-    would leave out the events. Positions are not adjusted for.
+    would leave out the events.
 
     Args:
-        pairs: The pairs.
+        pairs: The pairs, without positions: a study of trimmed means does not adjust for them.
     """
-    return [
-        replace(pair, trimmed=True, later_by=())
-        if pair.typical and pair.scale == "ratio"
-        else replace(pair, later_by=())
-        for pair in pairs
-    ]
+    return [replace(pair, trimmed=pair.typical and pair.scale == "ratio") for pair in pairs]
 
 
 def sharing_a_slope(pairs: Sequence[Pair]) -> list[list[int]]:

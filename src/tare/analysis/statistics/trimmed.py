@@ -9,7 +9,6 @@ Tests compare the same statistic under exchanges of names, so they are exact for
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -66,17 +65,21 @@ def trimmed_interval(values: ArrayLike, confidence: float) -> MeanInterval:
         confidence: Nominal coverage.
     """
     sample = np.asarray(values, dtype=np.float64)
-    free = degrees(sample.shape[-1])
-    found = _trimmed(sample)
-    half = t_quantile(confidence, free) * np.sqrt(found.squares / (free * (free + 1)))
-    return MeanInterval(found.mean, found.mean - half, found.mean + half)
+    mean, error = _mean_and_error(sample)
+    half = t_quantile(confidence, degrees(sample.shape[-1])) * error
+    return MeanInterval(mean, mean - half, mean + half)
 
 
 def error_of_trimmed(values: Sequence[float]) -> tuple[float, float]:
     """Return the trimmed mean of two or more values, and its standard error."""
-    found = _trimmed(np.asarray(values, dtype=np.float64))
-    free = degrees(len(values))
-    return float(found.mean), math.sqrt(float(found.squares) / (free * (free + 1)))
+    mean, error = _mean_and_error(np.asarray(values, dtype=np.float64))
+    return float(mean), float(error)
+
+
+def _mean_and_error(values: Floats) -> tuple[Floats, Floats]:
+    free = degrees(values.shape[-1])
+    found = _trimmed(values)
+    return found.mean, np.sqrt(found.squares / (free * (free + 1)))
 
 
 def trimmed_shares(values: Floats, added: float) -> Floats:
@@ -88,9 +91,8 @@ def trimmed_shares(values: Floats, added: float) -> Floats:
         values: One row for each exchange of names, one column a block.
         added: The sum of squares that a prior adds.
     """
-    kept = values.shape[1] - 2 * left_out(values.shape[1])
     found = _trimmed(values)
-    along = kept * found.mean**2
+    along = (degrees(values.shape[1]) + 1) * found.mean**2
     whole = along + found.squares + added
     shares: Floats = np.divide(along, whole, out=np.zeros_like(along), where=whole > 0)
     return shares
