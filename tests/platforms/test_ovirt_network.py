@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -123,12 +124,14 @@ LIMITED = {
 }
 
 
+# A rate that a study writes in another unit may have the remainder of a conversion.
+@pytest.mark.parametrize("rate", [1e8, math.nextafter(1e8, math.inf)])
 async def test_a_link_limits_the_cards_of_the_network_in_both_directions(
-    server: OvirtServer, context: Context
+    server: OvirtServer, context: Context, rate: float
 ) -> None:
     options = options_of(server)
     assert Ovirt().stated(options).capabilities.limits_cards
-    async with Ovirt().isolated_network(context, options, NAME, 1e8):
+    async with Ovirt().isolated_network(context, options, NAME, rate):
         (quality,), (network,) = server.qualities, server.networks.values()
         assert {key: getattr(quality, key) for key in LIMITED} == LIMITED
         (profile,) = (each for each in server.there["vnicprofiles"] if each.network)

@@ -126,7 +126,8 @@ async def add_network(
 
 async def _limit_cards(engine: Engine, center: str, network: str, name: str, rate: float) -> None:
     """Add a quality of service that limits both directions to a network's vNIC profile."""
-    if rate % MEGABIT:
+    # A rate may carry the remainder of a conversion, such as 67000000.00000001.
+    if round(rate) % MEGABIT:
         raise InputError(
             f"oVirt limits cards to whole Mbit/s, and the link has {rate / MEGABIT:g} Mbit/s",
             "write the scenario's `link` in whole Mbit/s",
