@@ -393,13 +393,17 @@ def make_plan(
 
 def _noise_s(study: Study, arms: Iterable[str], kinds: Mapping[str, WorkloadKind]) -> float:
     """Return the seconds for measuring the noise of the arms' hosts, one after another."""
-    if not any(kinds[spec.workload].realtime for spec in study.workloads.values()):
+    if not _is_realtime(study, kinds):
         return 0.0
     hosts = {study.host_of(arm) for arm in arms}
     # A lab whose time counts instructions has no noise to measure.
     counted = {name for name in hosts if study.computers[name].kind == "lab"}
     measured = hosts - counted if study.lab.deterministic else hosts
     return study.noise.host_s * len(measured)
+
+
+def _is_realtime(study: Study, kinds: Mapping[str, WorkloadKind]) -> bool:
+    return any(kinds[spec.workload].realtime for spec in study.workloads.values())
 
 
 def _kernel_choice(
@@ -410,7 +414,7 @@ def _kernel_choice(
     }
     return choose_kernel(
         {arm: each.kernels for arm, each in unnamed.items() if each.boots_image},
-        realtime=any(kinds[spec.workload].realtime for spec in study.workloads.values()),
+        realtime=_is_realtime(study, kinds),
         general=any(each.general_kernel for each in unnamed.values()),
     )
 
