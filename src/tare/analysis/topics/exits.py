@@ -96,12 +96,10 @@ class HelperTime:
 
     Args:
         name: The thread's name.
-        ran_s: The time for which it ran, in seconds.
         waited_s: The time for which it was ready but another thread had the CPU, in seconds.
     """
 
     name: str
-    ran_s: float
     waited_s: float
 
 
@@ -232,11 +230,10 @@ def _arm_exits(
 
 def _helpers(recorded: Sequence[_Recorded]) -> tuple[HelperTime, ...]:
     """Return the threads that worked for the machine, over all cells, by name."""
-    found: dict[str, tuple[float, float]] = {}
+    found: dict[str, float] = {}
     for each in (helper for facts in recorded for helper in facts.get("helpers", ())):
-        ran, waited = found.get(each["name"], (0.0, 0.0))
-        found[each["name"]] = (ran + each["ran_s"], waited + each["waited_s"])
-    return tuple(HelperTime(name, *times) for name, times in found.items())
+        found[each["name"]] = found.get(each["name"], 0.0) + each["waited_s"]
+    return tuple(HelperTime(*each) for each in found.items())
 
 
 def _read(facts: Any) -> _Recorded:
@@ -439,10 +436,7 @@ def _decomposed(
     if count > 1 and base is not None:
         added = (own.demand or 0.0) * own_s - (base.demand or 0.0) * base_s
         added += mine.waited * own_s - (against.waited * base_s if against is not None else 0.0)
-    helpers = [
-        HelperTime(each.name, each.ran_s / own.wall_s * own_s, each.waited_s / own.wall_s * own_s)
-        for each in mine.helpers
-    ]
+    helpers = [HelperTime(each.name, each.waited_s / own.wall_s * own_s) for each in mine.helpers]
     rest = added - sum(each.seconds for each in buckets)
     scaled = [Bucket(each.name, count * each.seconds) for each in buckets]
     return Decomposition(
