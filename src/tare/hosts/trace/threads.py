@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -27,21 +27,23 @@ async def threads_of(host: Host, pids: Sequence[int]) -> dict[int, str]:
     return {int(PurePosixPath(path).parent.name): name for path, name in named.items()}
 
 
-async def vhost_threads(host: Host, pid: int) -> tuple[int, ...]:
-    """Return the threads that carry the packets of a hypervisor's process (vhost-net).
+async def vhost_threads(host: Host, owners: Iterable[int]) -> tuple[int, ...]:
+    """Return the threads that carry packets (vhost-net) for some threads of a hypervisor.
 
-    The kernel names them after the process that opened the device (drivers/vhost/vhost.c). Up to
-    Linux 6.3 they are threads of the kernel, later ones of that process.
+    The kernel names them after the thread that opened the device (drivers/vhost/vhost.c). Up to
+    Linux 6.3 they are threads of the kernel, later ones of the hypervisor's process.
     """
+    wanted = {f"vhost-{owner}" for owner in owners}
     named = await host.first_lines(["/proc/[0-9]*/task/*/comm"])
-    paths = (PurePosixPath(path) for path, name in named.items() if name == f"vhost-{pid}")
+    paths = (PurePosixPath(path) for path, name in named.items() if name in wanted)
     return tuple(sorted(int(path.parent.name) for path in paths))
 
 
 async def thread_times(host: Host, threads: Sequence[int]) -> dict[int, tuple[float, float]]:
     """Return for how long each thread ran, and waited for a CPU, in seconds.
 
-    Source: as for :func:`run_delay`. Threads that have ended are left out.
+    Source: ``/proc/PID/schedstat``, the kernel's Documentation/scheduler/sched-stats.rst. Threads
+    that have ended are left out.
     """
     paths = {f"/proc/{thread}/schedstat": thread for thread in threads}
     lines = await host.first_lines(list(paths)) if paths else {}
@@ -66,18 +68,10 @@ async def allowed_cpus(host: Host, thread: int) -> tuple[int, ...]:
 async def run_delay(host: Host, threads: Sequence[int]) -> tuple[float, float]:
     """Return the seconds that threads ran, and the seconds that they waited for a CPU.
 
-    Source: ``/proc/PID/schedstat``, the kernel's Documentation/scheduler/sched-stats.rst. Threads
-    that have ended count nothing.
+    Threads that have ended count nothing.
     """
-    ran = waited = 0
-    for thread in threads:
-        try:
-            fields = (await host.read(f"/proc/{thread}/schedstat")).split()
-        except OSError:
-            continue
-        ran += int(fields[0])
-        waited += int(fields[1])
-    return ran * 1e-9, waited * 1e-9
+    times = (await thread_times(host, threads)).values()
+    return sum(ran for ran, _ in times), sum(waited for _, waited in times)
 
 
 async def realtime_limited(host: Host, thread: int) -> bool:

@@ -56,7 +56,7 @@ from tare.platforms.qemu.command import kernel_arguments
 from tare.platforms.qemu.halt_polling import hold_polling
 from tare.platforms.qemu.huge_pages import require_whole_pages
 from tare.platforms.qemu.platform import Qemu
-from tare.platforms.qemu.threads import emulator_cpus
+from tare.platforms.qemu.threads import emulator_cpus, own_thread_cpus
 from tare.platforms.qemu.unmet_settings import lacking_places, lacking_switches
 from tare.study.planning.host_cpus import HostCpus
 
@@ -301,10 +301,8 @@ class Libvirt(Platform[LibvirtOptions]):
             others = emulator_cpus(options.emulator_cpus, cpus, online, housekeeping=kept)
             thread = others
             if options.iothread_cpus is not None:
-                chosen, name = options.iothread_cpus, "iothread-cpus"
-                thread = (
-                    emulator_cpus(chosen, cpus, online, option=name, housekeeping=kept) or online
-                )
+                chosen = options.iothread_cpus
+                thread = own_thread_cpus(chosen, cpus, host.topology(), "iothread-cpus")
             wanted = options.scheduling_of(spec.role)
             scheduled = Scheduled(context, spec.name, wanted)
             await scheduled.hold(held, realtime=False, group=False)

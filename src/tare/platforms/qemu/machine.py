@@ -33,6 +33,7 @@ from tare.platforms.qemu.options import QemuOptions
 from tare.platforms.qemu.qmp import Monitor
 from tare.platforms.qemu.threads import (
     emulator_cpus,
+    own_thread_cpus,
     place_disk_thread,
     place_vhost_threads,
     prove_placement,
@@ -333,22 +334,17 @@ class QemuRequest:
         Raises:
             MachineFault: A fact differs from the request.
         """
-        asked, online = self.options, host.topology().online
-        kept = host.topology().housekeeping
-
-        def place(chosen: str | tuple[int, ...], option: str) -> tuple[int, ...]:
-            found = emulator_cpus(chosen, cpus, online, option=option, housekeeping=kept)
-            return found or online
-
+        asked, there = self.options, host.topology()
         own: Mapping[int, list[int]] = {}
         if asked.iothread_cpus is not None:
-            allowed = place(asked.iothread_cpus, "iothread-cpus")
+            allowed = own_thread_cpus(asked.iothread_cpus, cpus, there, "iothread-cpus")
             own = await place_disk_thread(host, self.name, self.monitor, allowed)
         carrying: Mapping[int, list[int]] = {}
         if self.vhost and asked.vhost_cpus is not None:
-            allowed = place(asked.vhost_cpus, "vhost-cpus")
+            allowed = own_thread_cpus(asked.vhost_cpus, cpus, there, "vhost-cpus")
             carrying = await place_vhost_threads(host, self.name, pid, allowed)
-        elsewhere = emulator_cpus(asked.emulator_cpus, cpus, online, housekeeping=kept)
+        kept = there.housekeeping
+        elsewhere = emulator_cpus(asked.emulator_cpus, cpus, there.online, housekeeping=kept)
         placed = (*vcpus, *own, *carrying)
         record = {
             **await prove_placement(host, self.name, pid, placed, elsewhere),

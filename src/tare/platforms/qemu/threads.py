@@ -9,6 +9,7 @@ from tare.errors import MachineFault
 from tare.hosts import Host
 from tare.hosts.trace.threads import allowed_cpus, threads_of, vhost_threads
 from tare.platforms.qemu.qmp import Monitor
+from tare.study.planning.host_cpus import HostCpus
 
 
 def emulator_cpus(
@@ -50,6 +51,24 @@ def emulator_cpus(
     )
 
 
+def own_thread_cpus(
+    chosen: str | tuple[int, ...], own: Sequence[int], host: HostCpus, option: str
+) -> tuple[int, ...]:
+    """Return the CPUs for a thread with an option of its own; all of the host's for any.
+
+    Args:
+        chosen: As for :func:`emulator_cpus`.
+        own: The CPUs to which the machine's vCPUs are pinned; empty if they are not.
+        host: The host's CPUs.
+        option: The option with this choice, for messages.
+
+    Raises:
+        MachineFault: As for :func:`emulator_cpus`.
+    """
+    kept = host.housekeeping
+    return emulator_cpus(chosen, own, host.online, option=option, housekeeping=kept) or host.online
+
+
 async def place_disk_thread(
     host: Host, name: str, monitor: Monitor, cpus: Sequence[int]
 ) -> Mapping[int, list[int]]:
@@ -88,7 +107,7 @@ async def place_vhost_threads(
     Raises:
         MachineFault: There are no such threads, or the kernel lets one run on other CPUs.
     """
-    threads, wanted = await vhost_threads(host, pid), f"vhost-{pid}"
+    threads, wanted = await vhost_threads(host, [pid]), f"vhost-{pid}"
     if not threads:
         raise MachineFault(f"{name}: the host has no thread {wanted} that could be bound to CPUs")
     return {

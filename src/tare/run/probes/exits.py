@@ -117,8 +117,7 @@ async def helper_threads(host: Host, machine: Machine) -> dict[int, str]:
     threads = await machine.threads()
     if not threads:
         return {}
-    # The first thread of a process has the process's own number, by which vhost's are named.
-    carrying = dict.fromkeys(await vhost_threads(host, min(threads)), "vhost")
+    carrying = dict.fromkeys(await vhost_threads(host, threads), "vhost")
     vcpus = await machine.vcpu_threads()
     return {id_: name for id_, name in {**threads, **carrying}.items() if id_ not in vcpus}
 
