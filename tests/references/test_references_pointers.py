@@ -30,7 +30,6 @@ from tare.report.sources.stated import run_value_text, stated_table
 
 REFERENCES = {name: load_reference(name) for name in known_references()}
 TITLES = tuple(section.title for section in (Reproduction, Interference, Pairs, Provenance))
-CREDIT = {"scheduler": "credit"}
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +76,7 @@ def test_conditions_name_machines_as_the_source_does(comparison: Comparison) -> 
 
 
 def test_sizes_in_conditions_have_no_needless_zeros() -> None:
-    conditions = REFERENCES["li2013"].facts["write-kvm"].conditions
+    conditions = REFERENCES["li2013"].facts["write-kvm"].describe_conditions({})
     assert conditions == "4 machines on one host, 5 GB to 25 GB"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,8 +53,12 @@ def counterparts_of(
     """
     likes = [like for like in alike(comparison, reference) if like.arm in names]
     own = {arm for like in likes for arm in like.own}
-    why = "; ".join(f"{like.label}: {like.why}" for like in likes if like.why)
-    return tuple(arm for arm in comparison.arms if arm in own), why
+    return tuple(arm for arm in comparison.arms if arm in own), reasons_of(likes)
+
+
+def reasons_of(likes: Iterable[ArmMatch]) -> str:
+    """Return the reasons why some of the source's arms have no counterpart; empty if all have."""
+    return "; ".join(f"{like.label}: {like.why}" for like in likes if like.why)
 
 
 def bare_of(comparison: Comparison, reference: Reference) -> str | None:

@@ -80,11 +80,6 @@ class Fact(ReferencePart):
         """Whether a run can have a value for it."""
         return bool(self.workload)
 
-    @property
-    def conditions(self) -> str:
-        """The statement's conditions in words; empty if the text states none."""
-        return self.describe_conditions({})
-
     def describe_conditions(self, labels: Mapping[str, str]) -> str:
         """Return the statement's conditions in words; empty if the text states none.
 

@@ -11,7 +11,7 @@ from tare.analysis.effects.comparison import Comparison
 from tare.analysis.effects.results import ArmSummary, Effect, Key
 from tare.analysis.statistics.logratio import mean_interval
 from tare.analysis.statistics.maxt import least_blocks
-from tare.references.arms import ArmMatch, alike
+from tare.references.arms import ArmMatch, alike, reasons_of
 from tare.references.pairing import shown_value
 from tare.references.printed import Fact
 from tare.references.published import Reference
@@ -69,8 +69,7 @@ def compared(
         if (one := _compared(comparison, keys, arm, other, fact.share)) is not None
     ]
     named = dict.fromkeys(like for pair in _pairs(fact, likes) for like in pair)
-    reasons = [f"{like.label}: {like.why}" for like in named if like.why]
-    return tuple(found), "" if found else "; ".join(reasons)
+    return tuple(found), "" if found else reasons_of(named)
 
 
 def _pairs(fact: Fact, likes: Mapping[str, ArmMatch]) -> Iterator[tuple[ArmMatch, ArmMatch]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tare.analysis.effects.comparison import Comparison
 from tare.analysis.effects.results import Key
-from tare.references.arms import ArmMatch, alike
+from tare.references.arms import ArmMatch, alike, reasons_of
 from tare.references.measured import asked_of, measured_keys, samples_of
 from tare.references.pairing import shown_value
 from tare.references.printed import Fact
@@ -94,7 +94,7 @@ def _unlike(likes: Mapping[str, ArmMatch], fact: Fact) -> str:
     about = [likes[arm] for arm in fact.needs or ((fact.arm,) if fact.arm else ())]
     if not about or any(like.own for like in about):
         return ""
-    return "; ".join(f"{like.label}: {like.why}" for like in about)
+    return reasons_of(about)
 
 
 def _between_arms(comparison: Comparison, reference: Reference, name: str, fact: Fact) -> Stated:

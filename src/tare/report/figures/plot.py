@@ -99,10 +99,10 @@ def apart(labels: Iterable[tuple[float, str]]) -> Iterator[tuple[float, str]]:
             placed.append((x, half))
 
 
-def below_tick(canvas: Canvas, x: float, y: float, label: str, *, size: float = 10) -> None:
+def below_tick(canvas: Canvas, x: float, y: float, label: str) -> None:
     """Write a label below its tick, moved left if the picture's right edge would cut it."""
-    inside = canvas.width - width_of(label, size) / 2
-    canvas.text(min(x, inside), y, label, ink=SOFT, size=size, align="center")
+    inside = canvas.width - width_of(label, 10) / 2
+    canvas.text(min(x, inside), y, label, ink=SOFT, size=10, align="center")
 
 
 def width_of(text: str, size: float = SIZE) -> float:

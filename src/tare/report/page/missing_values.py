@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tare.analysis.model import Comparison, Key
-from tare.report.page.words import counted, joined, metric_of
+from tare.report.page.words import counted, first_names, metric_of
 
 Why = Literal["left out", "failed", "withheld", "not measured"]
 IN_WORDS: Mapping[Why, str] = {
@@ -105,10 +105,8 @@ def gaps_in_words(gaps: Sequence[Gap], ran: int, where: str = "", *, brief: bool
         return ""
     missing = frozenset[Block]().union(*(gap.blocks for gap in gaps))
     metrics = list(dict.fromkeys(gap.metric for gap in gaps))
-    named, more = metrics[:MOST_NAMED], len(metrics) - MOST_NAMED
     why = " or ".join(dict.fromkeys(gap.why if brief else IN_WORDS[gap.why] for gap in gaps))
-    names = joined([*named, *([f"{more} more"] if more > 0 else [])])
-    return f"{len(missing)} of {ran}{where} lack {names}, {why}"
+    return f"{len(missing)} of {ran}{where} lack {first_names(metrics, MOST_NAMED)}, {why}"
 
 
 def left_out_in_words(gaps: Sequence[Gap], ran: int) -> str:

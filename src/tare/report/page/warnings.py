@@ -19,8 +19,6 @@ LINE = 120
 
 MOST_NAMED = 3
 
-UNFIT = "The host was not fit for measuring"
-
 LEAST_ANSWER = 4
 """The least number of lines that warnings leave to an answer."""
 
@@ -50,12 +48,16 @@ ACTIONS = (
 
 
 class Warned(NamedTuple):
-    """One warning: its line, full text and action, and whether it makes the answer worthless."""
+    """One warning: its line, full text and action, and whether it makes the answer worthless.
+
+    If ``at_end`` is true, the end of a run shows it although the answer still has some worth.
+    """
 
     line: str
     text: str
     action: str = ""
     worthless: bool = False
+    at_end: bool = False
 
 
 def warnings_of(comparison: Comparison, problems: Sequence[str] = ()) -> tuple[Warned, ...]:
@@ -68,7 +70,9 @@ def warnings_of(comparison: Comparison, problems: Sequence[str] = ()) -> tuple[W
     found = [*_certain(comparison), *_other_warnings(comparison, problems)]
     unique = {warned.text: warned for warned in reversed(found)}
     return tuple(
-        Warned(_one_line(each.line), legible(each.text), legible(each.action), each.worthless)
+        each._replace(
+            line=_one_line(each.line), text=legible(each.text), action=legible(each.action)
+        )
         for each in reversed(unique.values())
     )
 
@@ -89,11 +93,7 @@ def ending_lines(comparison: Comparison, most: int, width: int | None = None) ->
         most: The most lines.
         width: The width of a line in characters; None: each sentence is one line.
     """
-    first = [
-        each.line
-        for each in warnings_of(comparison)
-        if each.worthless or each.line.startswith(UNFIT)
-    ]
+    first = [each.line for each in warnings_of(comparison) if each.worthless or each.at_end]
     lines = [line for text in first for line in wrapped(f"Warning: {text}", width)]
     lines = lines[: most - LEAST_ANSWER]
     return [*lines, *answer_lines(comparison, most - len(lines), width)]
@@ -118,10 +118,11 @@ def _certain(comparison: Comparison) -> Iterator[Warned]:
             found = "; ".join(f"{check.name}: {check.found}" for check in run.unfit)
             hints = " ".join(f"{check.hint.rstrip('.')}." for check in run.unfit if check.hint)
             yield Warned(
-                f"{UNFIT} ({names}).",
+                f"The host was not fit for measuring ({names}).",
                 f"{found}.",
                 hints or "Run `tare doctor`, fix what it lists, and repeat the run.",
                 worthless="priority" in {check.name for check in run.unfit},
+                at_end=True,
             )
     for text in shape_notes(runs, baselines):
         action = (
@@ -164,16 +165,20 @@ def _aa(comparison: Comparison) -> Iterator[Warned]:
     failed = [effect for effect in controls if effect.verdict in DECLARED]
     if not failed:
         return
-    named = [metric_of(effect) for effect in failed[:MOST_NAMED]]
-    more = f" and {len(failed) - MOST_NAMED} more" if len(failed) > MOST_NAMED else ""
+    named = _first([metric_of(effect) for effect in failed])
     text = " ".join(note for note in comparison.notes if note.startswith(AA))
     yield Warned(
-        f"The A/A pair failed: two identical arms differ in {', '.join(named)}{more}.",
+        f"The A/A pair failed: two identical arms differ in {named}.",
         text or "Something other than the arms makes a difference here.",
         "Find what disturbs the host (`tare doctor`) and repeat the run; until then distrust small "
         "costs in these metrics.",
         worthless=2 * len(failed) > len(controls),
     )
+
+
+def _first(metrics: Sequence[str]) -> str:
+    more = len(metrics) - MOST_NAMED
+    return ", ".join(metrics[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _left_out(comparison: Comparison) -> Iterator[Warned]:
@@ -183,11 +188,10 @@ def _left_out(comparison: Comparison) -> Iterator[Warned]:
     if not left_out:
         return
     metrics = list(dict.fromkeys(gap.metric for gap in left_out))
-    more = f" and {len(metrics) - MOST_NAMED} more" if len(metrics) > MOST_NAMED else ""
     kinds = dict.fromkeys(_kind(comparison.runs, gap.workload) for gap in left_out)
     commands = joined([f"`tare study {kind}`" for kind in kinds])
     yield Warned(
-        f"Some blocks lack {', '.join(metrics[:MOST_NAMED])}{more}, left out by the workload.",
+        f"Some blocks lack {_first(metrics)}, left out by the workload.",
         left_out_in_words(left_out, comparison.blocks),
         f"See {commands} for when a metric is left out, and run more blocks.",
     )

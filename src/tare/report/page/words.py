@@ -216,6 +216,12 @@ def joined(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def first_names(names: Sequence[str], most: int) -> str:
+    """Return ``a``, ``a and b``, ``a, b and 3 more``: no more than ``most`` names."""
+    more = len(names) - most
+    return joined([*names[:most], *([f"{more} more"] if more > 0 else [])])
+
+
 def counted(number: int, noun: str) -> str:
     """Return ``1 block``, ``8 blocks``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

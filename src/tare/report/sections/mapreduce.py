@@ -21,7 +21,17 @@ from tare.report.figures.palette import ARMS, AXIS, RULE, SOFT, TEXT, TIE, Ink
 from tare.report.page.data import ReportData
 from tare.report.page.links import Links
 from tare.report.page.tables import Column, ShownTable, Table
-from tare.report.page.words import NONE, Names, Part, counted, joined, marked, ratio, short
+from tare.report.page.words import (
+    NONE,
+    Names,
+    Part,
+    counted,
+    first_names,
+    joined,
+    marked,
+    ratio,
+    short,
+)
 from tare.report.sections.contract import Section, SectionData
 from tare.units import format_quantity, format_size
 
@@ -338,12 +348,7 @@ def _works_by_limit(decided: Mapping[tuple[str, str], Limit]) -> dict[Limit, str
         known = found.setdefault(limit, [])
         if name not in known:
             known.append(name)
-    return {limit: f" ({_first_names(names)})" for limit, names in found.items()}
-
-
-def _first_names(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMED
-    return joined([*names[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])])
+    return {limit: f" ({first_names(names, MOST_NAMED)})" for limit, names in found.items()}
 
 
 def cross_checks(effects: Sequence[Effect]) -> list[str]:

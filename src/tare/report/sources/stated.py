@@ -11,7 +11,7 @@ from tare.references.published import Reference
 from tare.references.shares import Compared
 from tare.references.stated import Stated
 from tare.report.page.tables import Column, Table
-from tare.report.page.words import joined, marked, ratio
+from tare.report.page.words import counted, joined, marked, ratio
 from tare.report.sources.published import as_printed
 from tare.units import format_percent, format_quantity
 
@@ -116,7 +116,7 @@ def _comparison_text(fact: Fact, one: Compared) -> str:
     two = f"{one.first} {'against' if fact.share else '÷'} {one.second}"
     form = _signed if fact.share else ratio
     if one.ends is None:
-        many = f"{one.blocks} block{'s' * (one.blocks != 1)}"
+        many = counted(one.blocks, "block")
         why = "of the longest of all" if one.longest else f"of {many}, too few for an interval"
         words = f"{form(one.value)} ({why})"
     else:
