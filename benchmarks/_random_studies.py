@@ -23,9 +23,6 @@ SCENARIO = "alone"
 Law = Literal["normal", "heavy", "skewed"]
 """Noise of a boot's logarithm: normal, Student's t with 4 degrees, or exponential."""
 
-MOST_BLOCKS = 240
-"""Blocks whose noise is drawn at most, so that a study can be continued."""
-
 COSTS = (0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 1.005, 1.01, 1.02, 1.03, 1.05, 1.1, 1.2, 1.5, 3.0)
 
 

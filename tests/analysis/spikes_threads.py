@@ -21,6 +21,5 @@ DEVICE = Cause("other interrupt", "virtio1-req.0")
 WAITED = Cause("platform")
 STOPPED = Cause("stopped")
 IDLE = Cause("idle though ready")
-WOKEN = Cause("wake-up")
 THROTTLED = Cause("host throttling")
 Row = tuple[int, int, int, int, int, int]

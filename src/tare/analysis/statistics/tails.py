@@ -17,8 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from tare.analysis.statistics.logratio import t_quantile
 from tare.analysis.statistics.quantiles import tail_quantiles
 
-Floats = NDArray[np.float64]
-
 RESAMPLES = 2000
 
 

@@ -17,7 +17,7 @@ REQUEST_S, POLL_S = 30, 4
 WORK_S = 900.0
 RIGHTS = "`tare help hyper-v` lists the rights that it needs"
 # Codes of WinRM's faults ([MS-WSMV], wsmerror.h).
-NO_SHELL, NOTHING_YET, DENIED = 0x8033805B, 0x80338029, 5
+NO_SHELL, DENIED = 0x8033805B, 5
 # Prefixes of PowerShell's error ids, which are the same in every language of the host.
 _MISSING = ("ObjectNotFound", "PathNotFound", "ItemNotFound")
 _REFUSED = ("InvalidState", "AccessDenied", "ObjectInUse")

@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from tare.platforms.contract import Machine
     from tare.study.planning.host_cpus import HostCpus
 
-_ASK_S = 30.0
-
-
 MAX_VCPUS = 128
 """Xen's limit for a HVM guest (HVM_MAX_VCPUS, xen/include/public/hvm/hvm_info_table.h)."""
 MIN_MEMORY = 160 << 20

@@ -62,7 +62,6 @@ WORKLOADS: dict[str, dict[str, Any]] = {
 ON_DISK = {"filebench": {"work": "varmail", "duration": "2s", "files": 100}}
 LEAST_BLOCKS, MOST_BLOCKS = 2, 100
 _DISK = "64MiB"
-_CHECK_S = 30.0
 _WORDS = 500
 ADDRESS = "address"
 """The option that names the server."""

@@ -33,7 +33,6 @@ EVERYWHERE = "0.0.0.0"
 RESPONSES = "responses"
 STAGES_USUAL = 21
 """The usual number of stages of a load search; only for the progress display."""
-RUNS = "http-load"
 
 
 @dataclass(frozen=True)
